@@ -1,0 +1,95 @@
+"""The grid of configurations that are worth a thought for a problem, sound and unsound alike."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.config import ConfigTable
+from costmodel.problem import Gemm
+from costmodel.profile import HardwareProfile
+
+_BLOCKS = (16, 32, 64, 128, 256)
+#: stage counts: every depth where tiles are large, wide steps where they are small and many fit
+_STAGES = (1, 2, 3, 4, 5, 6, 8, 12, 16)
+_SPLITS = (2, 4, 8, 16, 32)
+#: a block has at least this many rows of the matrix unit's tall side on Hopper (wgmma m64)
+_TALL = 64
+#: splitting K past this many programs a unit only adds partial sums to write and read
+_SPLIT_PROGRAMS_PER_UNIT = 4
+#: rows and columns of one register-resident accumulator: 128x256 fp32 fills 8 warps' registers
+_LARGEST_TILE = 128 * 256
+
+
+def _block_choices(size: int) -> list[int]:
+    """Blocks along an axis: not far above its size, and not tiny where the axis is long.
+
+    Up to 64 stays in at any size: 64 rows are the least that Hopper's wgmma takes, so a block of
+    64 is often the best for 16 rows of data.
+    """
+    smallest = 16 if size <= 256 else 32 if size <= 1024 else 64
+    largest = max(64, 1 << (size - 1).bit_length())
+    return [block for block in _BLOCKS if smallest <= block <= largest]
+
+
+def candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTable:
+    """Every configuration to consider, as columns; ``prune`` says which the chip cannot run.
+
+    A few thousand rows in a fixed order. Nothing here asks whether a row fits.
+    """
+    shared = {
+        "block_m": _block_choices(problem.m),
+        "block_n": _block_choices(problem.n),
+        "num_warps": (4, 8),
+        "num_stages": _STAGES,
+        "load_bits": 128,
+        "swap": (False, True),
+    }
+    tables = [
+        ConfigTable.grid(
+            template="tile", block_k=(32, 64, 128), group_m=8, split_k=1, epilogue_parts=1, **shared
+        ),
+        ConfigTable.grid(
+            template="split_k", block_k=(64, 128), group_m=8, split_k=_SPLITS, epilogue_parts=1,
+            **shared,
+        ),
+    ]  # fmt: skip
+    if "tma" in profile.async_copy:
+        tables.append(
+            ConfigTable.grid(
+                template="persistent_tma", block_k=(64, 128), group_m=(4, 16), split_k=1,
+                epilogue_parts=(1, 2), **shared,
+            )
+        )  # fmt: skip
+    table = ConfigTable.concat(tables)
+    return table[_worth_a_thought(problem, table, profile)]
+
+
+def _worth_a_thought(
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile
+) -> NDArray[np.bool_]:
+    """Drop rows that do the same as, or only more than, another row of the grid."""
+    tiles_m = -(-problem.m // table.block_m)
+    tiles = tiles_m * -(-problem.n // table.block_n) * problem.batch
+    steps = -(-problem.k // (table.block_k * table.split_k))
+    area = table.block_m * table.block_n
+    keep = area <= _LARGEST_TILE
+    # a pipeline deeper than the loop is long is the shallower pipeline with more SRAM
+    keep &= (table.num_stages <= steps) | (table.num_stages <= 2)
+    # one stage overlaps nothing: it has a point only where there is nothing to overlap
+    keep &= (table.num_stages >= 2) | (steps <= 2)
+    # swapping gives the tall side to N: only where M's block is too short for it
+    keep &= (table.swap == 0) | ((table.block_m < _TALL) & (table.block_n >= _TALL))
+    # eight warps on a small tile leave each with less than one instruction's rows
+    keep &= (table.num_warps <= 4) | (area >= 64 * 64)
+    # K in steps longer than K itself
+    keep &= (table.block_k <= 32) | (table.block_k < 2 * problem.k)
+    split = table.split_k > 1
+    keep &= ~split | (steps >= 2)
+    keep &= ~split | (tiles * table.split_k <= _SPLIT_PROGRAMS_PER_UNIT * profile.units)
+    # the order of tiles matters only where there are rows of tiles to group
+    persistent = table.is_template("persistent_tma")
+    keep &= ~persistent | (table.group_m == 4) | (tiles_m > 4)
+    # two halves of a narrow tile are no cheaper to stage than the whole
+    keep &= (table.epilogue_parts == 1) | ((table.block_m >= _TALL) & (table.block_n >= 2 * _TALL))
+    return np.asarray(keep, dtype=bool)

@@ -1,0 +1,152 @@
+"""Collect measured runs: compile in parallel, time on the GPU, append every row as it comes."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import numpy as np
+
+from costmodel.candidates import candidates
+from costmodel.config import KernelConfig
+from costmodel.measure.bench import new_run_id
+from costmodel.measure.compile_pool import CompilePool
+from costmodel.measure.environment import kernel_hash
+from costmodel.measure.worker import MeasuringProcess, WorkerOptions
+from costmodel.problem import Gemm
+from costmodel.profile import HardwareProfile
+from costmodel.prune import prune
+from costmodel.records.log import RunLog
+from costmodel.records.schema import KEY_COLUMNS, Row, row_key
+
+#: jobs whose kernels compile while earlier ones are timed
+_LOOKAHEAD = 12
+#: the vendor's GEMM is timed again after so many configurations: a drift shows in its own rows
+_VENDOR_EVERY = 120
+
+
+@dataclass(frozen=True)
+class Job:
+    """One problem and the configurations to measure on it."""
+
+    problem: Gemm
+    configs: tuple[KernelConfig, ...]
+
+
+@dataclass
+class CollectReport:
+    """What a collection did: rows by outcome, what was there already, and why it stopped."""
+
+    measured: int = 0
+    failed: int = 0
+    skipped: int = 0
+    jobs: int = 0
+    seconds: float = 0.0
+    stopped: str = "finished"
+
+
+def sample_job(problem: Gemm, profile: HardwareProfile, count: int | None, seed: int) -> Job:
+    """A job of ``count`` legal configurations drawn without replacement, all where count is None.
+
+    The draw depends on the seed and the problem alone, so that a collection resumes on the same.
+    """
+    legal, _ = prune(problem, candidates(problem, profile), profile)
+    rows = np.arange(len(legal))
+    if count is not None and count < len(legal):
+        key = [seed, problem.m, problem.n, problem.k, problem.batch]
+        rows = np.sort(np.random.default_rng(key).choice(rows, size=count, replace=False))
+    return Job(problem, tuple(legal[rows]))
+
+
+def collect(
+    jobs: Iterable[Job],
+    log: RunLog,
+    profile: HardwareProfile,
+    *,
+    seconds: float | None = None,
+    runs: int | None = None,
+    workers: int | None = None,
+    options: WorkerOptions | None = None,
+    on_row: Callable[[Job, Row], None] | None = None,
+) -> CollectReport:
+    """Measure every configuration of every job that the log does not hold yet.
+
+    Rows are appended one by one, so that an interruption keeps what is measured; Ctrl-C and the
+    budgets (``seconds``, ``runs``) end it early and the report says so. A second call with the
+    same jobs goes on where this one stopped. Raises ``DeviceError`` where there is no GPU.
+    """
+    options = options or WorkerOptions(run=new_run_id())
+    begun = time.monotonic()
+    report = CollectReport()
+    pool = CompilePool(profile, workers)
+    try:
+        with MeasuringProcess(options) as process:
+            known = log.keys() if log.path.exists() else set()
+            for job, todo, futures in _compiled_ahead(jobs, known, process, pool, report):
+                pool.wait(futures)
+                for row in process.measure(job.problem, _with_vendor(todo)):
+                    log.append(row)
+                    known.add(row_key(row))
+                    report.measured += row["invalidity"] == "correct"
+                    report.failed += row["invalidity"] != "correct"
+                    if on_row:
+                        on_row(job, row)
+                    if seconds is not None and time.monotonic() - begun > seconds:
+                        report.stopped = f"the budget of {seconds:g} s is spent"
+                        return report
+                    if runs is not None and report.measured >= runs:
+                        report.stopped = f"the budget of {runs} runs is spent"
+                        return report
+                report.jobs += 1
+    except KeyboardInterrupt:
+        report.stopped = "interrupted"
+    finally:
+        pool.close()
+        report.seconds = time.monotonic() - begun
+    return report
+
+
+def _compiled_ahead(
+    jobs: Iterable[Job],
+    known: set[tuple[object, ...]],
+    process: MeasuringProcess,
+    pool: CompilePool,
+    report: CollectReport,
+) -> Iterator[tuple[Job, list[KernelConfig], list[Future[int]]]]:
+    """Jobs with what is left to measure, their kernels submitted ``_LOOKAHEAD`` jobs before."""
+    queue: deque[tuple[Job, list[KernelConfig], list[Future[int]]]] = deque()
+    for job in jobs:
+        todo = [c for c in job.configs if _key(job.problem, c, process) not in known]
+        report.skipped += len(job.configs) - len(todo)
+        if not todo:
+            continue
+        queue.append((job, todo, pool.submit(job.problem, todo)))
+        if len(queue) > _LOOKAHEAD:
+            yield queue.popleft()
+    yield from queue
+
+
+def _key(problem: Gemm, config: KernelConfig, process: MeasuringProcess) -> tuple[object, ...]:
+    """The key that a row of this measurement would have."""
+    facts = {name: process.facts.get(name) for name in KEY_COLUMNS}
+    facts |= {name: getattr(problem, name) for name in facts if hasattr(problem, name)}
+    facts |= config.as_dict()
+    facts |= {
+        "backend": "triton",
+        "operator": "gemm",
+        "kernel_hash": kernel_hash(config.template),
+        "protocol": process.options.protocol.name,
+    }
+    return tuple(facts[name] for name in KEY_COLUMNS)
+
+
+def _with_vendor(configs: list[KernelConfig]) -> list[KernelConfig | None]:
+    """The configurations with the vendor's GEMM (None) before, among and after them."""
+    mixed: list[KernelConfig | None] = [None]
+    for start in range(0, len(configs), _VENDOR_EVERY):
+        mixed += configs[start : start + _VENDOR_EVERY]
+        mixed.append(None)
+    return mixed

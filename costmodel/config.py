@@ -1,0 +1,166 @@
+"""How it is computed: one kernel configuration, and a table of many as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.errors import ConfigError, unknown_name
+
+#: kernel families, one file each in ``costmodel.kernels``
+TEMPLATES: tuple[str, ...] = ("tile", "split_k", "persistent_tma")
+
+Column = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class KernelConfig:
+    """One way to run a GEMM kernel.
+
+    ``block_m`` and ``block_n`` are along the problem's M and N, also when ``swap`` is set: then
+    the kernel computes the transposed product, so that N meets the matrix unit's row side.
+    ``group_m`` rows of tiles share columns of B in L2. ``load_bits`` is the widest load that the
+    alignment hints promise to the compiler. ``epilogue_parts`` cuts the output tile into 1 or 2
+    stores. A knob that a chip lacks is None.
+    """
+
+    template: str
+    block_m: int
+    block_n: int
+    block_k: int
+    group_m: int | None = 8
+    split_k: int = 1
+    num_warps: int | None = 4
+    num_stages: int | None = 3
+    load_bits: int | None = 128
+    swap: bool = False
+    epilogue_parts: int = 1
+
+    def __post_init__(self) -> None:
+        if self.template not in TEMPLATES:
+            raise unknown_name("template", self.template, TEMPLATES)
+        for name in KNOBS[1:]:
+            value = getattr(self, name)
+            if name == "swap":
+                if not isinstance(value, bool):
+                    raise ConfigError(f"swap must be True or False, got {value!r}")
+                continue
+            if value is None and name in _OPTIONAL:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{name} must be a positive whole number, got {value!r}")
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        text = f"{self.template} {self.block_m}x{self.block_n}x{self.block_k}"
+        if self.num_warps is not None:
+            text += f" w{self.num_warps}"
+        if self.num_stages is not None:
+            text += f" s{self.num_stages}"
+        if self.group_m is not None:
+            text += f" g{self.group_m}"
+        if self.split_k > 1:
+            text += f" split{self.split_k}"
+        if self.swap:
+            text += " swap"
+        if self.epilogue_parts > 1:
+            text += f" epi{self.epilogue_parts}"
+        if self.load_bits not in (None, 128):
+            text += f" load{self.load_bits}"
+        return text
+
+
+KNOBS: tuple[str, ...] = tuple(f.name for f in fields(KernelConfig))
+_OPTIONAL = {"group_m", "num_warps", "num_stages", "load_bits"}
+
+
+class ConfigTable:
+    """Many configurations as columns: one int64 array a knob, all of one length.
+
+    ``template`` holds the index into ``TEMPLATES``, ``swap`` 0 or 1, and a knob that the chip
+    lacks 0. Columns are read as attributes: ``table.block_m``.
+    """
+
+    template: Column
+    block_m: Column
+    block_n: Column
+    block_k: Column
+    group_m: Column
+    split_k: Column
+    num_warps: Column
+    num_stages: Column
+    load_bits: Column
+    swap: Column
+    epilogue_parts: Column
+
+    def __init__(self, **columns: Any) -> None:
+        if set(columns) != set(KNOBS):
+            odd = sorted(set(columns) ^ set(KNOBS))
+            raise ConfigError(f"a table needs exactly the columns {KNOBS}; differing: {odd}")
+        arrays = [np.atleast_1d(np.asarray(columns[name], dtype=np.int64)) for name in KNOBS]
+        for name, array in zip(KNOBS, np.broadcast_arrays(*arrays), strict=True):
+            setattr(self, name, array)
+
+    @classmethod
+    def of(cls, configs: ConfigTable | KernelConfig | Iterable[KernelConfig]) -> ConfigTable:
+        """Take a table as it is; make one from a configuration or several."""
+        if isinstance(configs, ConfigTable):
+            return configs
+        rows = [configs] if isinstance(configs, KernelConfig) else list(configs)
+        return cls(**{name: [_encode(name, getattr(row, name)) for row in rows] for name in KNOBS})
+
+    def __len__(self) -> int:
+        return len(self.block_m)
+
+    @overload
+    def __getitem__(self, index: int) -> KernelConfig: ...
+    @overload
+    def __getitem__(self, index: slice | NDArray[Any]) -> ConfigTable: ...
+    def __getitem__(self, index: Any) -> KernelConfig | ConfigTable:
+        """A configuration for a whole number, a table for a slice, mask or index array."""
+        if isinstance(index, (int, np.integer)):
+            return KernelConfig(
+                **{name: _decode(name, int(getattr(self, name)[index])) for name in KNOBS}
+            )
+        return ConfigTable(**{name: getattr(self, name)[index] for name in KNOBS})
+
+    def __iter__(self) -> Iterator[KernelConfig]:
+        return (self[row] for row in range(len(self)))
+
+    def is_template(self, name: str) -> NDArray[np.bool_]:
+        mask: NDArray[np.bool_] = self.template == TEMPLATES.index(name)
+        return mask
+
+    @staticmethod
+    def concat(tables: Iterable[ConfigTable]) -> ConfigTable:
+        parts = list(tables)
+        return ConfigTable(**{k: np.concatenate([getattr(t, k) for t in parts]) for k in KNOBS})
+
+    @staticmethod
+    def grid(**knobs: Any) -> ConfigTable:
+        """The Cartesian product of the given values, a sequence or a scalar for each knob."""
+        values = [np.atleast_1d([_encode(k, v) for v in np.atleast_1d(knobs[k])]) for k in KNOBS]
+        mesh = np.meshgrid(*values, indexing="ij")
+        return ConfigTable(**{k: m.ravel() for k, m in zip(KNOBS, mesh, strict=True)})
+
+
+def _encode(name: str, value: Any) -> int:
+    if name == "template" and isinstance(value, str):
+        if value not in TEMPLATES:
+            raise unknown_name("template", value, TEMPLATES)
+        return TEMPLATES.index(value)
+    return 0 if value is None else int(value)
+
+
+def _decode(name: str, value: int) -> Any:
+    if name == "template":
+        return TEMPLATES[value]
+    if name == "swap":
+        return bool(value)
+    return None if value == 0 and name in _OPTIONAL else value

@@ -1,0 +1,1 @@
+"""Turns a prediction into words and pictures: report, doctor, ladder, plots."""

@@ -1,0 +1,1 @@
+"""Runs configurations on hardware: timing, correctness checks, the vendor's GEMM."""

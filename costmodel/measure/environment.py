@@ -1,0 +1,71 @@
+"""What a measured time depends on besides the problem: device, driver, libraries, kernel source."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+from functools import cache
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+#: each template's own file; what it shares with others stands in common.py
+_SHARED_SOURCE = "common.py"
+
+
+@cache
+def kernel_hash(template: str) -> str:
+    """First 12 hex digits of the SHA-256 of a template's source: rows of other kernels differ."""
+    folder = resources.files("costmodel.kernels")
+    digest = hashlib.sha256()
+    for name in (_SHARED_SOURCE, f"{template}.py"):
+        digest.update(folder.joinpath(name).read_bytes().replace(b"\r\n", b"\n"))
+    return digest.hexdigest()[:12]
+
+
+def environment(device: int = 0) -> dict[str, Any]:
+    """Columns of a row that say where and with what it was measured."""
+    import torch
+
+    from costmodel.profile import detect_profile
+
+    properties = torch.cuda.get_device_properties(device)
+    try:
+        name: str | None = detect_profile().name
+    except Exception:  # a chip without a profile is measured all the same
+        name = None
+    return {
+        "device": name,
+        "device_name": properties.name,
+        "units": int(properties.multi_processor_count),
+        "driver": _driver_version(),
+        "cuda": torch.version.cuda or getattr(torch.version, "hip", None),
+        "torch": torch.__version__,
+        "triton": _version("triton"),
+        "costmodel": _version("triton-costmodel"),
+    }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _driver_version() -> str | None:
+    """NVIDIA's kernel driver, from the kernel's own file or from nvidia-smi."""
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
+        found = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", text)
+        if found:
+            return found.group(1)
+    except OSError:
+        pass
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.split("\n", 1)[0].strip() or None

@@ -1,0 +1,1 @@
+"""The ranking model: features, fitted weights, ranking and intervals."""

@@ -1,0 +1,1 @@
+"""Time from physics: traffic, waves, roofline, estimate."""

@@ -1,0 +1,135 @@
+"""What is to be computed: one GEMM, C[M, N] = alpha * A[M, K] B[K, N] + beta * C."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from costmodel.dtypes import DTYPES, LAYOUTS, OPERANDS, PRECISIONS, canonical_dtype
+from costmodel.errors import ProblemError, unknown_name
+
+#: sizes past this overflow the 64-bit element offsets that the kernels compute
+MAX_DIMENSION = 2**31 - 1
+
+
+def _dimension(name: str, value: object) -> int:
+    if isinstance(value, bool):
+        raise ProblemError(f"{name} must be a positive whole number, got {value!r}")
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ProblemError(
+            f"{name} must be a positive whole number, got {value!r} ({type(value).__name__})"
+        ) from None
+    if not 1 <= number <= MAX_DIMENSION:
+        raise ProblemError(f"{name} must be between 1 and {MAX_DIMENSION}, got {number}")
+    return number
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """C[M, N] = alpha * A[M, K] B[K, N] + beta * C[M, N], ``batch`` times.
+
+    ``layout`` has a letter for A and one for B, row-major: "n" stores A as [M, K] and B as
+    [K, N]; "t" stores A as [K, M] and B as [N, K]. "nt" is a linear layer with its weight [N, K].
+    C is always [M, N], row-major. ``out_dtype`` None means the input's type, bf16 for fp8 and
+    int32 for int8. ``precision`` is for fp32 alone; None means tf32 where the chip has it, else
+    ieee. ``accumulate`` is the type of the running sum. Raises ``ProblemError`` for a bad size
+    and ``UnknownNameError`` for a bad name.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str = "fp16"
+    layout: str = "nt"
+    batch: int = 1
+    out_dtype: str | None = None
+    precision: str | None = None
+    accumulate: str | None = None
+    alpha: float = 1.0
+    beta: float = 0.0
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        for name in ("m", "n", "k", "batch"):
+            put(self, name, _dimension(name.upper(), getattr(self, name)))
+        put(self, "dtype", canonical_dtype(self.dtype))
+        if self.dtype not in OPERANDS:
+            raise ProblemError(f"dtype {self.dtype!r} can only be an output; use {OPERANDS}")
+        put(self, "layout", str(self.layout).lower())
+        if self.layout not in LAYOUTS:
+            raise unknown_name("layout", self.layout, LAYOUTS)
+        put(self, "out_dtype", canonical_dtype(self.out_dtype or DTYPES[self.dtype].default_out))
+        if self.precision is not None:
+            if self.precision not in PRECISIONS:
+                raise unknown_name("precision", self.precision, PRECISIONS)
+            if self.dtype != "fp32":
+                raise ProblemError(f"precision is a choice for fp32 only, not for {self.dtype}")
+        default = "int32" if self.dtype == "int8" else "fp32"
+        put(self, "accumulate", canonical_dtype(self.accumulate or default))
+        if (self.dtype == "int8") != (self.accumulate == "int32"):
+            raise ProblemError(f"{self.dtype} cannot accumulate in {self.accumulate}")
+        for name in ("alpha", "beta"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise ProblemError(f"{name} must be a number, got {value!r}")
+            put(self, name, float(value))
+
+    @classmethod
+    def of(cls, shape: Gemm | Sequence[int], **options: Any) -> Gemm:
+        """Take a ``Gemm`` as it is, or an (m, n, k) sequence; ``options`` override its fields."""
+        if isinstance(shape, Gemm):
+            return replace(shape, **options) if options else shape
+        try:
+            sizes = tuple(shape)
+        except TypeError:
+            raise ProblemError(f"a shape is (m, n, k) or a Gemm, got {shape!r}") from None
+        if len(sizes) != 3:
+            raise ProblemError(f"a shape is (m, n, k), got {len(sizes)} numbers: {shape!r}")
+        return cls(*sizes, **options)
+
+    @property
+    def element_bytes(self) -> int:
+        return DTYPES[self.dtype].size_bytes
+
+    @property
+    def out_bytes(self) -> int:
+        """Bytes of one element of C."""
+        return DTYPES[str(self.out_dtype)].size_bytes
+
+    @property
+    def flops(self) -> float:
+        """Multiply and add counted apart: 2 M N K a batch entry."""
+        return 2.0 * self.m * self.n * self.k * self.batch
+
+    @property
+    def compulsory_bytes(self) -> float:
+        """Each operand read once and C written once (and read once where beta is not 0)."""
+        c_passes = 2 if self.beta else 1
+        operands = (self.m * self.k + self.n * self.k) * self.element_bytes
+        return float(self.batch * (operands + c_passes * self.m * self.n * self.out_bytes))
+
+    @property
+    def arithmetic_intensity(self) -> float:
+        """FLOP a byte of compulsory DRAM traffic: the roofline's abscissa."""
+        return self.flops / self.compulsory_bytes
+
+    def row_elements(self, operand: str) -> int:
+        """Length of one stored row of "a", "b" or "c", in elements: its leading dimension."""
+        if operand == "c":
+            return self.n
+        letter = self.layout["ab".index(operand)]
+        outer = self.m if operand == "a" else self.n
+        return self.k if (letter == "n") == (operand == "a") else outer
+
+    def row_align(self, operand: str) -> int:
+        """Largest power of two, up to 16, that divides a stored row's length in elements."""
+        row = self.row_elements(operand)
+        return min(row & -row, 16)
+
+    def __str__(self) -> str:
+        lead = f"{self.batch}x" if self.batch > 1 else ""
+        return f"{lead}{self.m}x{self.n}x{self.k} {self.dtype} {self.layout}"

@@ -1,0 +1,1 @@
+"""What a configuration takes on a chip: shared memory, registers, occupancy, legality."""

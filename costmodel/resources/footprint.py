@@ -1,0 +1,88 @@
+"""Shared memory that the compiler will allocate for a configuration, in bytes.
+
+The rules are Triton's, found by compiling for chips that are not there and reading
+``metadata.shared``; each says what it was seen on. See ``docs`` for the comparison.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.config import ConfigTable, KernelConfig
+from costmodel.problem import Gemm
+from costmodel.profile import HardwareProfile
+from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, matrix_unit
+
+Column = NDArray[np.int64]
+
+#: an mbarrier a stage (Triton 3.6, sm_90, tensor-descriptor loads)
+_BARRIER_BYTES = 8
+
+
+@dataclass(frozen=True)
+class FootprintColumns:
+    """Bytes of shared memory by part, one entry a configuration."""
+
+    shared_bytes: Column
+    operand_ring_bytes: Column
+    epilogue_bytes: Column
+    barrier_bytes: Column
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes of shared memory by part, of one configuration."""
+
+    shared_bytes: int
+    operand_ring_bytes: int
+    epilogue_bytes: int
+    barrier_bytes: int
+
+
+def load_bytes(problem: Gemm, table: ConfigTable, operand: str) -> Column:
+    """Widest load of an operand, from its rows' alignment and the hints' promise, in bytes."""
+    size = problem.element_bytes
+    promised = table.load_bits // 8
+    return np.asarray(np.minimum(problem.row_align(operand) * size, promised), dtype=np.int64)
+
+
+def footprint_columns(
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile
+) -> FootprintColumns:
+    """What the compiler takes, whether or not the chip has it. Never raises."""
+    block_m, block_n = kernel_blocks(table)
+    size = problem.element_bytes
+    a_bytes = block_m * table.block_k * size
+    b_bytes = block_n * table.block_k * size
+    stages = np.maximum(table.num_stages, 1)
+    unit = matrix_unit(problem, table, profile)
+    tma = table.is_template("persistent_tma")
+
+    # wgmma reads its operands from shared memory until it completes, so the ring keeps every
+    # stage; mma.sync copies a stage to registers first and frees it (sm_80, 86, 89, 90, 120).
+    in_place = unit == MatrixUnit.WGMMA
+    depth = np.where(in_place | tma, stages, np.maximum(stages - 1, 1))
+    ring = depth * (a_bytes + b_bytes)
+    # cp.async moves 4 bytes or more; narrower loads go through registers and are not pipelined
+    narrow = (load_bytes(problem, table, "a") < 4) | (load_bytes(problem, table, "b") < 4)
+    ring = np.where(narrow & ~tma, a_bytes + b_bytes, ring)
+    if profile.backend == "hip":
+        # gfx90a, gfx942, gfx950: the last stage stays in registers
+        ring = np.where(
+            stages >= 2, (stages - 1) * (a_bytes + b_bytes), np.maximum(a_bytes, b_bytes)
+        )
+    barriers = np.where(tma, stages * _BARRIER_BYTES, 0)
+    staging = block_m * block_n // table.epilogue_parts * problem.out_bytes
+    # a descriptor store stages its tile beside the ring, since the next tile's loads are in
+    # flight; a pointer store converts layouts in what the ring leaves behind
+    total = np.where(tma, ring + staging + barriers, ring)
+    return FootprintColumns(total, ring, np.where(tma, staging, 0), barriers)
+
+
+def footprint(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -> Footprint:
+    """``footprint_columns`` of one configuration."""
+    columns = footprint_columns(problem, ConfigTable.of(config), profile)
+    return Footprint(*(int(getattr(columns, name)[0]) for name in Footprint.__annotations__))

@@ -1,0 +1,120 @@
+"""Rules a configuration must keep to run at all, each a named check over columns.
+
+A check gives, for every configuration, what it needs and what there is; it is broken where the
+need is larger. What merely runs slowly is legal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from costmodel.config import ConfigTable
+from costmodel.dtypes import DTYPES
+from costmodel.errors import UnsupportedError
+from costmodel.problem import Gemm
+from costmodel.profile import HardwareProfile
+from costmodel.resources.footprint import footprint_columns
+from costmodel.resources.matrix_unit import kernel_blocks, precision_of
+
+Need = tuple[Any, Any]
+#: one descriptor dimension of the copy engine (CUDA driver API, cuTensorMapEncodeTiled: boxDim)
+_TMA_BOX_LIMIT = 256
+_TMA_ROW_BYTES = 16  # same call: globalStrides must be multiples of 16
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One limit: a name, the unit of its numbers, what it protects, and the check."""
+
+    name: str
+    unit: str
+    meaning: str
+    needs: Callable[[Gemm, ConfigTable, HardwareProfile], Need]
+
+
+def _shared_memory(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+    needed = footprint_columns(problem, table, profile).shared_bytes
+    return needed, profile.shared_per_block_bytes
+
+
+def _threads(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+    return table.num_warps * profile.warp_size, profile.max_threads_per_block or 1024
+
+
+def _power_of_two(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+    knobs = (table.block_m, table.block_n, table.block_k, table.num_warps)
+    return np.maximum.reduce([np.where(k & (k - 1), k, 0) for k in knobs]), 0
+
+
+def _smallest_dot(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+    """``tl.dot`` takes K of 32 bytes and more for 8-bit types on NVIDIA, 16 elements otherwise."""
+    least = 32 if problem.element_bytes == 1 and profile.backend == "cuda" else 16
+    smallest = np.minimum.reduce([table.block_m, table.block_n])
+    short = np.maximum(16 - smallest, least - table.block_k)
+    return np.maximum(short, 0), 0
+
+
+def _has_copy_engine(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+    return table.is_template("persistent_tma").astype(np.int64), int("tma" in profile.async_copy)
+
+
+def _aligned_rows(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+    """Bytes past the last multiple of 16 in a stored row of A, B or C, the largest of them."""
+    sizes = (
+        ("a", problem.m if problem.layout[0] == "n" else problem.k, problem.element_bytes),
+        ("b", problem.k if problem.layout[1] == "n" else problem.n, problem.element_bytes),
+        ("c", problem.m, problem.out_bytes),
+    )
+    # a matrix of one row has no step between rows
+    odd = [problem.row_elements(o) * b % _TMA_ROW_BYTES for o, rows, b in sizes if rows > 1]
+    return np.where(table.is_template("persistent_tma"), max(odd, default=0), 0), 0
+
+
+def _copy_box(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+    largest = np.maximum.reduce([table.block_m, table.block_n, table.block_k])
+    return np.where(table.is_template("persistent_tma"), largest, 0), _TMA_BOX_LIMIT
+
+
+def _epilogue_parts(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+    """Parts are stored through descriptors of at least 16 columns; other templates store whole."""
+    _, block_n = kernel_blocks(table)
+    most = np.where(table.is_template("persistent_tma"), np.minimum(block_n // 16, 2), 1)
+    return table.epilogue_parts, most
+
+
+def _split(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+    """Each part of K holds at least one step; only split_k splits."""
+    steps = -(-problem.k // table.block_k)
+    return table.split_k, np.where(table.is_template("split_k"), steps, 1)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("power_of_two", "", "blocks and warps are powers of two", _power_of_two),
+    Rule("smallest_dot", "elements short", "the least block that tl.dot takes", _smallest_dot),
+    Rule("copy_engine", "", "the chip has no tensor-descriptor copy engine", _has_copy_engine),
+    Rule("aligned_rows", "bytes past 16", "descriptors need rows of 16 bytes", _aligned_rows),
+    Rule("copy_box", "elements", "a descriptor's block has 256 elements a side", _copy_box),
+    Rule("epilogue_parts", "parts", "the tile cannot be stored in so many parts", _epilogue_parts),
+    Rule("split_k", "parts", "K has too few steps for so many parts", _split),
+    Rule("threads", "threads", "threads a block", _threads),
+    Rule("shared_memory", "bytes", "shared memory a block", _shared_memory),
+)
+
+
+def check_problem(problem: Gemm, profile: HardwareProfile) -> None:
+    """Raise ``UnsupportedError`` if the chip cannot run this problem whatever the configuration."""
+    wanted = problem.dtype
+    if wanted == "fp32":
+        wanted = precision_of(problem, profile)
+        if profile.backend == "hip" and wanted == "tf32x3":
+            raise UnsupportedError(f"{profile.name} cannot multiply fp32 as tf32x3; use 'ieee'")
+        wanted = {"ieee": "fp32", "tf32x3": "tf32"}.get(wanted, wanted)
+    if wanted not in profile.peak_tflops:
+        have = ", ".join(name for name in profile.peak_tflops if name in DTYPES)
+        raise UnsupportedError(
+            f"{profile.name} cannot run {problem.dtype} ({wanted}); it has {have}"
+        )

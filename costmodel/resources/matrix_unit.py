@@ -1,0 +1,61 @@
+"""Which matrix instruction a configuration compiles to."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.config import ConfigTable
+from costmodel.problem import Gemm
+from costmodel.profile import HardwareProfile
+
+
+class MatrixUnit(IntEnum):
+    """Instruction kinds, from no matrix unit at all to the newest."""
+
+    NONE = 0
+    MMA_SYNC = 1
+    WGMMA = 2
+    TCGEN05 = 3
+    MFMA = 4
+
+
+def kernel_blocks(table: ConfigTable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Blocks along the kernel's own M and N: exchanged where operands are swapped."""
+    swapped = table.swap != 0
+    return (
+        np.where(swapped, table.block_n, table.block_m),
+        np.where(swapped, table.block_m, table.block_n),
+    )
+
+
+def precision_of(problem: Gemm, profile: HardwareProfile) -> str:
+    """fp32's multiplication: what was asked, else tf32 where the chip has it, else ieee."""
+    if problem.precision is not None:
+        return problem.precision
+    return "tf32" if "tf32" in profile.peak_tflops else "ieee"
+
+
+def matrix_unit(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> NDArray[np.int64]:
+    """``MatrixUnit`` of each configuration.
+
+    Rules of Triton 3.6 (its NVIDIA and AMD matmul acceleration passes): wgmma takes 64 rows a
+    warp group of 4 warps, and columns in steps of 16; fp32 in "ieee" has no matrix unit on NVIDIA.
+    """
+    block_m, block_n = kernel_blocks(table)
+    ones = np.ones(len(table), dtype=np.int64)
+    if profile.backend == "hip":
+        return ones * MatrixUnit.MFMA
+    if problem.dtype == "fp32" and precision_of(problem, profile) == "ieee":
+        return ones * MatrixUnit.NONE
+    unit = ones * MatrixUnit.MMA_SYNC
+    tall = (block_m % 64 == 0) & (block_n % 16 == 0) & (table.num_warps % 4 == 0)
+    deep = table.block_k * problem.element_bytes * 8 >= 256
+    if "wgmma" in profile.mma:
+        unit = np.where(tall & deep, int(MatrixUnit.WGMMA), unit)
+    elif "tcgen05" in profile.mma:
+        warps = np.isin(table.num_warps, (4, 8))
+        unit = np.where(tall & deep & warps, int(MatrixUnit.TCGEN05), unit)
+    return np.asarray(unit, dtype=np.int64)

@@ -1,0 +1,1 @@
+"""Hardware profiles, measured runs, trained models and shape sets."""

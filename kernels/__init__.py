@@ -1,0 +1,1 @@
+"""Triton GEMM kernels and their launchers, one file a template."""

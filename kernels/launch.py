@@ -1,0 +1,293 @@
+"""One launcher: torch tensors and a ``KernelConfig`` in, a ready launch of the template out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from costmodel.config import KernelConfig
+from costmodel.errors import ConfigError
+from costmodel.kernels.persistent_tma import persistent_tma_kernel
+from costmodel.kernels.split_k import split_k_kernel
+from costmodel.kernels.tile import tile_kernel
+
+_GRID_Y_LIMIT = 65535  # CUDA's limit on gridDim.y, which carries the batch
+#: programs of a persistent grid where no device says how many it has (interpreter, meta tensors)
+_UNITS_WITHOUT_DEVICE = 4
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with all its arguments: ``run()`` launches it, ``compile()`` only compiles it."""
+
+    kernel: Any
+    grid: tuple[int, ...]
+    args: tuple[Any, ...]
+    constants: dict[str, Any]
+    out: torch.Tensor
+
+    def run(self) -> torch.Tensor:
+        self.kernel[self.grid](*self.args, **self.constants)
+        return self.out
+
+    def compile(self) -> Any:
+        """Compile for the active driver's target and return the compiled kernel; no launch."""
+        return self.kernel.warmup(*self.args, grid=self.grid, **self.constants)
+
+
+def gemm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    config: KernelConfig,
+    *,
+    out: torch.Tensor | None = None,
+    **options: Any,
+) -> torch.Tensor:
+    """C = alpha * A B + beta * C with this configuration. See ``prepare`` for the arguments."""
+    return prepare(a, b, config, out=out, **options).run()
+
+
+def prepare(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    config: KernelConfig,
+    *,
+    out: torch.Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    precision: str | None = None,
+    units: int | None = None,
+) -> Launch:
+    """Bind tensors to a configuration.
+
+    ``a`` is [M, K] or [batch, M, K], ``b`` [K, N] or [batch, K, N], each contiguous along one of
+    its last two axes: a transposed view is a transposed layout, with no copy. ``out`` is [M, N]
+    or [batch, M, N], row-major; made if absent (required where ``beta`` is not 0). ``units`` is
+    the size of a persistent grid, the device's multiprocessor count by default. Raises
+    ``ConfigError`` where the template cannot take these tensors.
+    """
+    if a.ndim not in (2, 3) or b.ndim != a.ndim:
+        raise ConfigError(
+            f"a and b must both be 2-D or both 3-D, got {tuple(a.shape)} and {tuple(b.shape)}"
+        )
+    if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
+        raise ConfigError(f"shapes do not multiply: {tuple(a.shape)} and {tuple(b.shape)}")
+    if a.dtype != b.dtype:
+        raise ConfigError(f"a is {a.dtype} and b is {b.dtype}: they must be of one type")
+    if out is None:
+        if beta:
+            raise ConfigError("beta is not 0, so out must hold the C that is added")
+        shape = (*a.shape[:-1], b.shape[-1])
+        out = torch.empty(shape, device=a.device, dtype=_default_out(a.dtype))
+    expected = (*a.shape[:-1], b.shape[-1])
+    if tuple(out.shape) != expected or out.stride(-1) != 1:
+        raise ConfigError(f"out must be row-major {expected}, got {tuple(out.shape)}")
+    x, y, z, config = _kernel_space(a, b, out, config)
+    shared = {
+        "BLOCK_M": config.block_m,
+        "BLOCK_N": config.block_n,
+        "BLOCK_K": config.block_k,
+        "SCALED": alpha != 1.0,
+        "HAS_BETA": beta != 0.0,
+        "PRECISION": (precision or "tf32") if a.dtype == torch.float32 else "ieee",
+        "ACCUMULATOR": tl.int32 if a.dtype == torch.int8 else tl.float32,
+        "num_warps": config.num_warps,
+        "num_stages": config.num_stages,
+    }
+    bind = _BINDERS[config.template]
+    return bind(x, y, z, out, config, float(alpha), float(beta), units, shared)
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """An operand as stored: [batch,] rows, cols with cols contiguous; ``transposed`` or not."""
+
+    stored: torch.Tensor
+    transposed: bool
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor, name: str) -> _Matrix:
+        rows, cols = tensor.shape[-2:]
+        # an axis of one element may report any stride: it counts as contiguous
+        if tensor.stride(-1) == 1 and (rows == 1 or tensor.stride(-2) >= cols):
+            return cls(tensor, False)
+        if tensor.stride(-2) == 1 or rows == 1:
+            if cols == 1 or tensor.stride(-1) >= rows:
+                return cls(tensor.transpose(-1, -2), True)
+        if cols == 1 and tensor.stride(-2) >= 1:
+            return cls(tensor, False)
+        raise ConfigError(
+            f"{name} has strides {tensor.stride()} for shape {tuple(tensor.shape)}: one of its "
+            "last two axes must be contiguous and not overlap; call .contiguous() first"
+        )
+
+    @property
+    def leading(self) -> int:
+        """Elements from one stored row to the next."""
+        return int(self.stored.stride(-2))
+
+    @property
+    def batch_stride(self) -> int:
+        return int(self.stored.stride(0)) if self.stored.ndim == 3 else 0
+
+    def flipped(self) -> _Matrix:
+        """The transpose of this matrix: the same storage, read the other way."""
+        return _Matrix(self.stored, not self.transposed)
+
+    def rows(self) -> int:
+        return int(self.stored.shape[-1 if self.transposed else -2])
+
+    def cols(self) -> int:
+        return int(self.stored.shape[-2 if self.transposed else -1])
+
+
+def _kernel_space(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: KernelConfig
+) -> tuple[_Matrix, _Matrix, _Matrix, KernelConfig]:
+    """The operands and blocks as the kernel sees them: swapped, C' = B' A' where asked for."""
+    x, y, z = _Matrix.of(a, "a"), _Matrix.of(b, "b"), _Matrix(out, False)
+    if not config.swap:
+        return x, y, z, config
+    fields = config.as_dict() | {"block_m": config.block_n, "block_n": config.block_m}
+    return y.flipped(), x.flipped(), z.flipped(), KernelConfig(**fields)
+
+
+def _align(number: int, limit: int) -> int:
+    """The largest power of two that divides ``number``, up to ``limit``."""
+    return min(number & -number, limit) if number else limit
+
+
+def _pointer_arguments(
+    x: _Matrix, y: _Matrix, z: _Matrix, config: KernelConfig
+) -> tuple[list[int], dict[str, Any]]:
+    """Sizes and strides in units of their alignment, with the alignments as constants."""
+    m, n, k = x.rows(), y.cols(), x.cols()
+    widest = max(1, (config.load_bits or 128) // (8 * x.stored.element_size()))
+    align = {
+        # a size matters to the compiler only where its axis is contiguous somewhere
+        "ALIGN_M": _align(m, widest) if x.transposed or z.transposed else 1,
+        "ALIGN_N": _align(n, widest) if not (y.transposed and z.transposed) else 1,
+        "ALIGN_K": _align(k, widest),
+        "ALIGN_A": min(_align(x.leading, widest), _align(x.batch_stride, widest)),
+        "ALIGN_B": min(_align(y.leading, widest), _align(y.batch_stride, widest)),
+        "ALIGN_C": min(_align(z.leading, 16), _align(z.batch_stride, 16)),
+    }
+    operand_units = list(align.values())[3:]
+    sizes = (m, n, k, x.leading, y.leading, z.leading)
+    scalars = [size // unit for size, unit in zip(sizes, align.values(), strict=True)]
+    batch_strides = (x.batch_stride, y.batch_stride, z.batch_stride)
+    scalars += [step // unit for step, unit in zip(batch_strides, operand_units, strict=True)]
+    constants = align | {
+        "A_TRANSPOSED": x.transposed,
+        "B_TRANSPOSED": y.transposed,
+        "C_TRANSPOSED": z.transposed,
+        "EVEN_K": k % config.block_k == 0,
+    }
+    return scalars, constants
+
+
+def _grid(x: _Matrix, y: _Matrix, config: KernelConfig) -> tuple[int, int]:
+    tiles = triton.cdiv(x.rows(), config.block_m) * triton.cdiv(y.cols(), config.block_n)
+    batch = x.stored.shape[0] if x.stored.ndim == 3 else 1
+    if batch > _GRID_Y_LIMIT and config.template != "persistent_tma":
+        raise ConfigError(
+            f"batch {batch} exceeds the grid's limit of {_GRID_Y_LIMIT} for {config.template}; "
+            "split the batch or use persistent_tma"
+        )
+    return tiles, batch
+
+
+def _bind_tile(
+    x: _Matrix, y: _Matrix, z: _Matrix, out: torch.Tensor, config: KernelConfig,
+    alpha: float, beta: float, units: int | None, shared: dict[str, Any],
+) -> Launch:  # fmt: skip
+    scalars, constants = _pointer_arguments(x, y, z, config)
+    args = (x.stored, y.stored, z.stored, alpha, beta, config.group_m or 1, *scalars)
+    return Launch(tile_kernel, _grid(x, y, config), args, shared | constants, out)
+
+
+def _bind_split_k(
+    x: _Matrix, y: _Matrix, z: _Matrix, out: torch.Tensor, config: KernelConfig,
+    alpha: float, beta: float, units: int | None, shared: dict[str, Any],
+) -> Launch:  # fmt: skip
+    scalars, constants = _pointer_arguments(x, y, z, config)
+    tiles, batch = _grid(x, y, config)
+    part = config.block_m * config.block_n
+    kind = torch.int32 if x.stored.dtype == torch.int8 else torch.float32
+    parts = torch.empty(tiles * batch * config.split_k * part, device=out.device, dtype=kind)
+    arrivals = torch.zeros(tiles * batch, device=out.device, dtype=torch.int32)
+    varying = (alpha, beta, config.group_m or 1, config.split_k, *scalars)
+    args = (x.stored, y.stored, z.stored, parts, arrivals, *varying)
+    return Launch(split_k_kernel, (tiles * config.split_k, batch), args, shared | constants, out)
+
+
+def _bind_persistent_tma(
+    x: _Matrix, y: _Matrix, z: _Matrix, out: torch.Tensor, config: KernelConfig,
+    alpha: float, beta: float, units: int | None, shared: dict[str, Any],
+) -> Launch:  # fmt: skip
+    m, n, k = x.rows(), y.cols(), x.cols()
+    tiles, batch = _grid(x, y, config)
+    part_n = config.block_n // config.epilogue_parts
+    descriptors = (
+        _descriptor("a", x, config.block_m, config.block_k),
+        _descriptor("b", y, config.block_k, config.block_n),
+        _descriptor("c", z, config.block_m, part_n),
+    )
+    if units is None:
+        units = _UNITS_WITHOUT_DEVICE
+        if out.device.type == "cuda":
+            units = torch.cuda.get_device_properties(out.device).multi_processor_count
+    constants = {
+        "A_TRANSPOSED": x.transposed,
+        "B_TRANSPOSED": y.transposed,
+        "C_TRANSPOSED": z.transposed,
+        "BATCHED": x.stored.ndim == 3,
+        "EPILOGUE_PARTS": config.epilogue_parts,
+    }
+    args = (*descriptors, alpha, beta, config.group_m or 1, m, n, k, batch)
+    grid = (min(units, tiles * batch),)
+    return Launch(persistent_tma_kernel, grid, args, shared | constants, out)
+
+
+def _descriptor(name: str, matrix: _Matrix, rows: int, cols: int) -> TensorDescriptor:
+    stored = matrix.stored
+    size = stored.element_size()
+    strides = list(stored.stride())
+    # the copy engine never steps along an axis of one element, yet checks its stride
+    for axis in range(stored.ndim - 1):
+        if stored.shape[axis] == 1:
+            strides[axis] = -(-stored.shape[-1] * size // 16) * 16 // size
+        if strides[axis] * size % 16:
+            raise ConfigError(
+                f"persistent_tma needs rows of a multiple of 16 bytes: {name} steps by "
+                f"{strides[axis]} elements of {size} bytes; use template 'tile' or 'split_k'"
+            )
+    if stored.data_ptr() % 16:
+        raise ConfigError(f"persistent_tma needs 16-byte aligned data; {name} is not")
+    block = [cols, rows] if matrix.transposed else [rows, cols]
+    if stored.ndim == 3:
+        block.insert(0, 1)
+    strides[-1] = 1
+    return TensorDescriptor(stored, list(stored.shape), strides, block)
+
+
+def _default_out(dtype: torch.dtype) -> torch.dtype:
+    if dtype == torch.int8:
+        return torch.int32
+    return torch.bfloat16 if dtype.itemsize == 1 else dtype
+
+
+#: every kernel that a launch may name
+KERNELS: tuple[Any, ...] = (tile_kernel, split_k_kernel, persistent_tma_kernel)
+
+_BINDERS: dict[str, Callable[..., Launch]] = {
+    "tile": _bind_tile,
+    "split_k": _bind_split_k,
+    "persistent_tma": _bind_persistent_tma,
+}

@@ -1,0 +1,531 @@
+"""Hardware profiles: the shipped figures, the file format, look-up by name, and detection."""
+
+import copy
+import math
+import os
+import pickle
+import subprocess
+import sys
+import tomllib
+from importlib import resources
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from costmodel.errors import ProfileError, UnknownNameError
+from costmodel.profile import (
+    HardwareProfile,
+    detect_profile,
+    list_profiles,
+    load_profile,
+    parse_profile,
+    resolve_profile,
+)
+
+SHIPPED = ["a100-sxm-80gb", "h100-sxm", "h200-sxm", "mi300x", "rtx-4090"]
+PLAIN = {("compute", key) for key in ("unit_name", "mma", "async_copy")}
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    """A user folder with nothing in it, so that a developer's own profiles play no part."""
+    monkeypatch.setenv("COSTMODEL_HOME", str(tmp_path / "home"))
+    return tmp_path / "home" / "profiles"
+
+
+def shipped_text(name):
+    file = resources.files("costmodel.data").joinpath("profiles", f"{name}.toml")
+    return file.read_text(encoding="utf-8")
+
+
+def document(name="h200-sxm"):
+    return tomllib.loads(shipped_text(name))
+
+
+def figures(content):
+    """(section, key, entry) of every figure in a parsed profile."""
+    for section, keys in content.items():
+        if section in ("schema", "identity", "sources"):
+            continue
+        for key, entry in keys.items():
+            if (section, key) not in PLAIN:
+                yield section, key, entry
+
+
+# --- the shipped figures -------------------------------------------------------------------------
+
+
+def test_the_shipped_profiles_are_these_five():
+    assert list_profiles() == SHIPPED
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_file_is_named_after_its_profile(name):
+    assert load_profile(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "flop_per_clock"),
+    [
+        ("a100-sxm-80gb", 2048),  # 4 tensor cores of 256 FMA
+        ("h100-sxm", 4096),  # twice that
+        ("h200-sxm", 4096),
+        ("rtx-4090", 512),  # 1024, halved by accumulating in fp32
+        ("mi300x", 2048),
+    ],
+)
+def test_fp16_peak_is_a_power_of_two_of_flop_a_clock_a_unit(name, flop_per_clock):
+    chip = load_profile(name)
+    rate = chip.peak("fp16") * 1e12 / (chip.units * chip.peak_clock_mhz * 1e6)
+    assert rate == pytest.approx(flop_per_clock, rel=0.005)
+    assert math.log2(flop_per_clock).is_integer()
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_rates_double_from_tf32_to_16_bit_and_from_16_bit_to_fp8(name):
+    chip = load_profile(name)
+    assert chip.peak("bf16") == chip.peak("fp16")
+    assert chip.peak("fp16") == pytest.approx(2 * chip.peak("fp32", "tf32"), rel=0.001)
+    for dtype in set(chip.peak_tflops) & {"fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz"}:
+        assert chip.peak(dtype) == pytest.approx(2 * chip.peak("fp16"), rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("name", "lanes", "issue"),
+    [
+        ("a100-sxm-80gb", 64, 1),
+        ("h100-sxm", 128, 1),
+        ("h200-sxm", 128, 1),
+        ("rtx-4090", 128, 1),
+        ("mi300x", 64, 2),  # packed fp32
+    ],
+)
+def test_fp32_peak_is_two_flop_a_lane_at_the_boost_clock(name, lanes, issue):
+    chip = load_profile(name)
+    expected = chip.units * lanes * issue * 2 * chip.boost_clock_mhz * 1e6 / 1e12
+    assert chip.peak("fp32", "ieee") == pytest.approx(expected, rel=0.005)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_known_figure_has_a_sentence_and_a_confidence(name):
+    content = document(name)
+    chip = load_profile(name)
+    known = [entry for *_, entry in figures(content) if entry["value"] != "unknown"]
+    assert all(entry["source"] in content["sources"] for entry in known)
+    assert len(chip.evidence) == len(known)
+    for attribute, evidence in chip.evidence.items():
+        value = (
+            chip.peak_tflops[attribute.removeprefix("peak_tflops.")]
+            if "." in attribute
+            else getattr(chip, attribute)
+        )
+        assert evidence.value == value
+        assert evidence.source.endswith(".") and len(evidence.source) > 30
+        assert evidence.confidence in ("documented", "reported", "inferred", "measured")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_sentence_of_a_shipped_file_is_used(name):
+    content = document(name)
+    used = {entry.get("source") for *_, entry in figures(content)}
+    assert set(content["sources"]) == used - {None}
+
+
+@pytest.mark.parametrize("name", [n for n in SHIPPED if n != "mi300x"])
+def test_nvidia_keeps_one_kibibyte_a_block_above_the_opt_in_limit(name):
+    chip = load_profile(name)
+    assert chip.shared_reserved_bytes == 1024
+    assert chip.shared_per_block_bytes + 1024 == chip.shared_per_unit_bytes
+
+
+def test_two_blocks_fit_a_hopper_sm_up_to_115712_bytes_each():
+    chip = load_profile("h100-sxm")
+    assert chip.shared_per_unit_bytes // 2 - chip.shared_reserved_bytes == 115712
+
+
+def test_an_h200_has_60_mebibytes_of_l2_and_an_h100_has_50():
+    assert load_profile("h200-sxm").l2_bytes == 60 * 2**20
+    assert load_profile("h100-sxm").l2_bytes == 50 * 2**20
+
+
+def test_mi300x_has_eight_l2_caches_of_4_mebibytes_behind_a_256_mebibyte_one():
+    chip = load_profile("mi300x")
+    assert chip.l2_partitions * chip.l2_bytes == 32 * 2**20
+    assert chip.mall_bytes == 256 * 2**20
+
+
+def test_mi300x_register_file_is_512_registers_a_lane_on_four_simds():
+    chip = load_profile("mi300x")
+    lanes = chip.subpartitions * chip.warp_size
+    assert chip.registers_per_unit == chip.max_registers_per_thread * lanes
+
+
+def test_fp8_stands_where_the_chip_multiplies_it_natively():
+    assert load_profile("a100-sxm-80gb").peak("fp8_e4m3") is None
+    assert load_profile("mi300x").peak("fp8_e4m3") is None
+    assert load_profile("mi300x").peak("fp8_e4m3fnuz") == 2614.9
+    assert load_profile("rtx-4090").peak("fp8_e4m3") == 330.3
+
+
+def test_only_cuda_has_a_compute_capability():
+    assert load_profile("rtx-4090").compute_capability == 89
+    assert load_profile("mi300x").compute_capability is None
+
+
+# --- the object ----------------------------------------------------------------------------------
+
+
+def test_fp32_defaults_to_tf32_where_the_chip_has_it():
+    chip = load_profile("a100-sxm-80gb")
+    assert chip.peak("fp32") == 156
+    assert chip.peak("fp32", "ieee") == 19.5
+    without = copy.deepcopy(document("a100-sxm-80gb"))
+    del without["peak_tflops"]["tf32"]
+    bare = parse_profile(without, "a.toml")
+    assert bare.peak("fp32") == 19.5
+    assert bare.peak("fp32", "tf32") is None
+    assert bare.peak("fp32", "tf32x3") is None
+
+
+def test_tf32x3_has_a_third_of_the_rate_of_tf32():
+    assert load_profile("a100-sxm-80gb").peak("fp32", "tf32x3") == 52
+
+
+def test_an_unknown_precision_is_an_error_that_lists_close_names():
+    with pytest.raises(UnknownNameError, match="tf32"):
+        load_profile("h100-sxm").peak("fp32", "tf23")
+
+
+def test_equal_profiles_hash_alike_and_evidence_does_not_count():
+    chip = load_profile("h200-sxm")
+    other = copy.deepcopy(chip)
+    object.__setattr__(other, "evidence", {})
+    assert other == chip and hash(other) == hash(chip)
+    assert len({chip, other, load_profile("h100-sxm")}) == 2
+
+
+def test_a_profile_with_another_rate_is_another_profile():
+    content = document()
+    content["peak_tflops"]["fp16"]["value"] = 148
+    assert parse_profile(content, "a.toml") != load_profile("h200-sxm")
+
+
+def test_a_profile_survives_the_trip_to_another_process():
+    chip = load_profile("mi300x")
+    back = pickle.loads(pickle.dumps(chip))  # noqa: S301 - what multiprocessing does
+    assert back == chip and back.evidence == chip.evidence
+
+
+def test_rates_cannot_be_written_to():
+    with pytest.raises(TypeError):
+        load_profile("h200-sxm").peak_tflops["fp16"] = 1.0
+
+
+def test_reading_a_profile_imports_neither_torch_nor_pandas():
+    code = (
+        "import sys, costmodel.profile as p; p.load_profile('h200-sxm');"
+        "print([m for m in ('torch', 'triton', 'pandas', 'scipy', 'sklearn') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.strip() == "[]", result.stderr
+
+
+# --- look-up -------------------------------------------------------------------------------------
+
+
+def test_a_name_is_found_in_any_case_and_read_once():
+    assert load_profile("H200-SXM") is load_profile("h200-sxm")
+
+
+def test_a_typing_error_lists_the_closest_names():
+    with pytest.raises(UnknownNameError, match="'h20O-sxm'.*did you mean.*'h200-sxm'"):
+        load_profile("h20O-sxm")
+
+
+def test_a_profile_is_given_back_as_it_is():
+    chip = load_profile("mi300x")
+    assert load_profile(chip) is chip
+    assert resolve_profile(chip) is chip
+
+
+def test_the_users_own_file_comes_before_the_shipped_one(own_home):
+    own_home.mkdir(parents=True)
+    text = shipped_text("h200-sxm")
+    (own_home / "H200-SXM.toml").write_text(text.replace("value = 132", "value = 78"))
+    (own_home / "mine.toml").write_text(text)
+    assert load_profile("h200-sxm").units == 78
+    assert list_profiles() == sorted([*SHIPPED, "mine"])
+
+
+def test_a_path_may_be_a_text_or_a_path_object(tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_text(shipped_text("rtx-4090"))
+    assert load_profile(path) == load_profile(str(path)) == load_profile("rtx-4090")
+
+
+@pytest.mark.parametrize("given_", ["some/where", "some\\where", os.path.join("..", "h200-sxm")])
+def test_a_path_without_toml_at_its_end_is_an_error(given_):
+    with pytest.raises(ProfileError, match=r"ends in \.toml"):
+        load_profile(given_)
+
+
+def test_a_file_that_is_not_there_or_not_toml_is_named(tmp_path):
+    with pytest.raises(ProfileError, match=r"gone\.toml: cannot be read"):
+        load_profile(tmp_path / "gone.toml")
+    bad = tmp_path / "bad.toml"
+    bad.write_text("units = = 3")
+    with pytest.raises(ProfileError, match=r"bad\.toml: not a TOML file.*line 1"):
+        load_profile(bad)
+    bad.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ProfileError, match=r"bad\.toml: not a TOML file"):
+        load_profile(bad)
+
+
+@pytest.mark.parametrize("given_", [None, 200, b"h200-sxm"])
+def test_something_else_than_a_name_is_an_error(given_):
+    with pytest.raises(ProfileError, match="a profile is a name, a path or"):
+        load_profile(given_)
+
+
+# --- the format ----------------------------------------------------------------------------------
+
+BAD = [
+    # section, key, what to put there, what the error says
+    ("memory", "bandwidth_gb_s", {"value": "fast"}, "expected a number, got 'fast'"),
+    ("memory", "bandwidth_gb_s", {"value": True}, "expected a number, got True"),
+    ("memory", "bandwidth_gb_s", {"value": -1.0}, "expected a number above 0, got -1.0"),
+    ("memory", "bandwidth_gb_s", {"value": math.nan}, "expected a number above 0, got nan"),
+    ("memory", "bandwidth_gb_s", {"value": math.inf}, "expected a number above 0, got inf"),
+    ("memory", "bandwidth_gb_s", {"value": 10**400}, "expected a number above 0"),
+    ("memory", "bandwidth_gb_s", {"value": "unknown"}, "is needed"),
+    ("memory", "bandwidth_gb_s", 4800, "expected { value, source, confidence }, got 4800"),
+    ("memory", "mall_bytes", {"value": -1}, "expected a whole number 0 or more, got -1"),
+    ("compute", "units", {"value": 132.5}, "expected a whole number, got 132.5"),
+    ("compute", "units", {"value": 0}, "expected a whole number above 0, got 0"),
+    ("compute", "units", {"confidence": "sure"}, "confidence 'sure' is not one of documented"),
+    ("compute", "units", {"source": "a friend"}, "source 'a friend' is not a key of [sources]"),
+    ("compute", "units", {"unit": "SM"}, "unknown entry 'unit'"),
+    ("compute", "unit_name", 3, "expected a text, got 3"),
+    ("compute", "mma", "wgmma", "expected a list of texts, got 'wgmma'"),
+    ("identity", "backend", "cdua", "unknown backend 'cdua'; did you mean 'cuda'?"),
+    ("identity", "target", "sm_90", "expected digits such as \"90\", got 'sm_90'"),
+    ("sources", "guide", "", "expected a text, got ''"),
+]
+
+
+@pytest.mark.parametrize(("section", "key", "bad", "message"), BAD)
+def test_a_bad_entry_is_named_by_file_section_and_key(section, key, bad, message):
+    content = document()
+    if isinstance(bad, dict):
+        content[section][key].update(bad)
+    else:
+        content[section][key] = bad
+    with pytest.raises(ProfileError) as caught:
+        parse_profile(content, "a.toml")
+    assert str(caught.value).startswith(f"a.toml: [{section}] {key}: {message}")
+
+
+def required_entries():
+    content = document()
+    left_out = {("identity", "device_names"), ("measured", "achievable_tflops_fp16")}
+    for section in set(content) - {"schema", "sources", "peak_tflops"}:
+        for key in content[section]:
+            if (section, key) not in left_out:
+                yield section, key
+
+
+@pytest.mark.parametrize(("section", "key"), sorted(required_entries()))
+def test_a_missing_key_is_named(section, key):
+    content = document()
+    del content[section][key]
+    with pytest.raises(ProfileError) as caught:
+        parse_profile(content, "a.toml")
+    assert str(caught.value) == f"a.toml: [{section}] {key}: is missing"
+
+
+def test_a_wrong_unit_in_the_key_brings_up_the_right_one():
+    content = document()
+    content["memory"]["bandwidth_tb_s"] = content["memory"].pop("bandwidth_gb_s")
+    with pytest.raises(ProfileError, match=r"\[memory\] unknown key 'bandwidth_tb_s'.*_gb_s"):
+        parse_profile(content, "a.toml")
+
+
+def test_an_unknown_or_missing_section_is_named():
+    content = document()
+    content["memry"] = content.pop("memory")
+    with pytest.raises(ProfileError, match="a.toml: unknown section 'memry'.*'memory'"):
+        parse_profile(content, "a.toml")
+    del content["memry"]
+    with pytest.raises(ProfileError, match=r"a.toml: section \[memory\] is missing"):
+        parse_profile(content, "a.toml")
+    content["memory"] = 3
+    with pytest.raises(ProfileError, match=r"a.toml: \[memory\] must be a table"):
+        parse_profile(content, "a.toml")
+
+
+@pytest.mark.parametrize("schema", [2, "1", True, None])
+def test_another_schema_is_refused(schema):
+    with pytest.raises(ProfileError, match="a.toml: schema: expected 1"):
+        parse_profile({**document(), "schema": schema}, "a.toml")
+
+
+def test_a_chip_without_any_rate_is_refused():
+    with pytest.raises(ProfileError, match=r"\[peak_tflops\] needs a rate"):
+        parse_profile({**document(), "peak_tflops": {}}, "a.toml")
+
+
+def test_unknown_becomes_none_and_leaves_no_evidence():
+    content = document()
+    content["memory"]["l2_bytes"] = {"value": "unknown"}
+    chip = parse_profile(content, "a.toml")
+    assert chip.l2_bytes is None
+    assert "l2_bytes" not in chip.evidence
+
+
+def test_two_keys_may_be_left_out():
+    content = document()
+    del content["identity"]["device_names"]
+    del content["measured"]["achievable_tflops_fp16"]
+    chip = parse_profile(content, "a.toml")
+    assert chip.device_names == () and chip.achievable_tflops_fp16 is None
+
+
+def test_the_file_reaches_every_attribute():
+    chip = load_profile("h200-sxm")
+    assert [name for name in chip.__dataclass_fields__ if getattr(chip, name) is None] == []
+
+
+LEAVES = st.one_of(
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(["unknown", "documented", "datasheet", "cuda"]),
+    st.dates(),
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+TOP_KEYS = st.sampled_from([*document(), "other"])
+
+
+@given(st.dictionaries(TOP_KEYS | st.text(max_size=8), VALUES))
+def test_any_document_is_refused_with_a_profile_error(content):
+    with pytest.raises(ProfileError, match=r"^a\.toml: "):
+        parse_profile(content, "a.toml")
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_a_profile_with_one_entry_replaced_is_read_or_refused(data):
+    content = document()
+    section = data.draw(st.sampled_from(sorted(set(content) - {"schema"})))
+    key = data.draw(st.sampled_from(sorted(content[section])))
+    entry = content[section][key]
+    if isinstance(entry, dict) and data.draw(st.booleans()):
+        entry[data.draw(st.sampled_from(["value", "source", "confidence"]))] = data.draw(VALUES)
+    else:
+        content[section][key] = data.draw(VALUES)
+    try:
+        chip = parse_profile(content, "a.toml")
+    except ProfileError as error:
+        assert str(error).startswith("a.toml: ")
+    else:
+        assert isinstance(chip, HardwareProfile)
+        assert isinstance(hash(chip), int)
+        assert chip.compute_capability is None or chip.compute_capability >= 0
+
+
+# --- detection, with a stand-in for torch --------------------------------------------------------
+
+
+def pretend_torch(monkeypatch, **properties):
+    """Put a torch in place that has one GPU of these properties, or none."""
+    torch = ModuleType("torch")
+    torch.__version__ = "2.99"
+    torch.cuda = SimpleNamespace(
+        is_available=lambda: bool(properties),
+        current_device=lambda: 0,
+        get_device_properties=lambda index: SimpleNamespace(**properties),
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+
+
+H200 = {
+    "name": "NVIDIA H200",
+    "major": 9,
+    "minor": 0,
+    "multi_processor_count": 132,
+    "L2_cache_size": 62_914_560,
+    "shared_memory_per_block_optin": 232_448,
+    "total_memory": 143_156 * 2**20,
+}
+
+
+def test_a_known_gpu_is_found_by_the_name_torch_gives_it(monkeypatch):
+    pretend_torch(monkeypatch, **H200)
+    chip = detect_profile()
+    assert chip.name == "h200-sxm"
+    assert chip.memory_bytes == 143_156 * 2**20
+    assert chip.evidence["memory_bytes"].confidence == "measured"
+    assert "NVIDIA H200, through torch 2.99" in chip.evidence["memory_bytes"].source
+    assert chip.peak_tflops == load_profile("h200-sxm").peak_tflops
+    assert resolve_profile(None) == chip
+
+
+def test_half_the_units_have_half_the_rate(monkeypatch):
+    pretend_torch(monkeypatch, **{**H200, "multi_processor_count": 66})
+    chip = detect_profile()
+    assert chip.units == 66
+    assert chip.peak("fp16") == pytest.approx(989.4 / 2)
+    assert chip.achievable_tflops_fp16 == pytest.approx(790 / 2)
+
+
+def test_an_mi300x_keeps_its_l2_of_one_die_whatever_rocm_reports(monkeypatch):
+    for l2_bytes in (4 * 2**20, 32 * 2**20):
+        pretend_torch(
+            monkeypatch,
+            name="AMD Instinct MI300X",
+            major=9,
+            minor=4,
+            gcnArchName="gfx942:sramecc+:xnack-",
+            multi_processor_count=304,
+            L2_cache_size=l2_bytes,
+            total_memory=196_592 * 2**20,
+        )
+        chip = detect_profile()
+        assert (chip.name, chip.l2_bytes, chip.l2_partitions) == ("mi300x", 4 * 2**20, 8)
+        assert chip.shared_per_block_bytes == 65536
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H200 NVL", "NVIDIA H100 PCIe", "NVIDIA L4"])
+def test_a_chip_without_a_profile_is_told_what_a_new_file_needs(monkeypatch, name):
+    pretend_torch(monkeypatch, **{**H200, "name": name})
+    with pytest.raises(ProfileError) as caught:
+        detect_profile()
+    message = str(caught.value)
+    assert f"'{name}' (target 90, 132 units)" in message
+    assert f'device_names = ["{name}"]' in message
+    for key in ("[identity] target", "[compute] units", "[memory] bandwidth_gb_s"):
+        assert key in message
+
+
+def test_the_users_own_profile_is_detected_by_its_device_names(monkeypatch, own_home):
+    own_home.mkdir(parents=True)
+    text = shipped_text("h200-sxm").replace('"h200-sxm"', '"h200-nvl"')
+    (own_home / "h200-nvl.toml").write_text(text.replace('["NVIDIA H200"]', '["NVIDIA H200 NVL"]'))
+    pretend_torch(monkeypatch, **{**H200, "name": "NVIDIA H200 NVL"})
+    assert detect_profile().name == "h200-nvl"
+
+
+def test_without_a_gpu_or_without_torch_the_names_to_choose_from_are_listed(monkeypatch):
+    pretend_torch(monkeypatch)
+    with pytest.raises(ProfileError, match="torch sees no GPU; name a profile.*h200-sxm"):
+        detect_profile()
+    monkeypatch.setitem(sys.modules, "torch", None)  # makes `import torch` raise ImportError
+    with pytest.raises(ProfileError, match="without torch.*h200-sxm"):
+        resolve_profile(None)
