@@ -8,17 +8,22 @@ from numpy.typing import NDArray
 from costmodel.config import ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
+from costmodel.resources.footprint import LEAST_ASYNC_BYTES, load_bytes
 
 _BLOCKS = (16, 32, 64, 128, 256)
 #: stage counts: every depth where tiles are large, wide steps where they are small and many fit
 _STAGES = (1, 2, 3, 4, 5, 6, 8, 12, 16)
-_SPLITS = (2, 4, 8, 16, 32)
+_SPLITS = (2, 4, 8, 16, 32, 64)
+#: a part of K is short, and its programs many: fewer depths tell the same
+_SPLIT_STAGES = (2, 3, 4, 6, 8, 12)
 #: a block has at least this many rows of the matrix unit's tall side on Hopper (wgmma m64)
 _TALL = 64
 #: splitting K past this many programs a unit only adds partial sums to write and read
 _SPLIT_PROGRAMS_PER_UNIT = 4
 #: rows and columns of one register-resident accumulator: 128x256 fp32 fills 8 warps' registers
 _LARGEST_TILE = 128 * 256
+#: 128x256x64 in fp16 by 4 warps takes 24 loads of 16 bytes a thread, 192 of 2 bytes
+_MOST_LOADS_PER_THREAD = 96
 
 
 def _block_choices(size: int) -> list[int]:
@@ -51,7 +56,7 @@ def candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTable:
         ),
         ConfigTable.grid(
             template="split_k", block_k=(64, 128), group_m=8, split_k=_SPLITS, epilogue_parts=1,
-            **shared,
+            **(shared | {"num_stages": _SPLIT_STAGES}),
         ),
     ]  # fmt: skip
     if "tma" in profile.async_copy:
@@ -90,6 +95,12 @@ def _worth_a_thought(
     # the order of tiles matters only where there are rows of tiles to group
     persistent = table.is_template("persistent_tma")
     keep &= ~persistent | (table.group_m == 4) | (tiles_m > 4)
+    # loads too narrow for the asynchronous copy are not pipelined: every depth is one kernel
+    widest = np.minimum(load_bytes(problem, table, "a"), load_bytes(problem, table, "b"))
+    keep &= persistent | (widest >= LEAST_ASYNC_BYTES) | (table.num_stages <= 2)
+    # loads are unrolled: past this many a thread, ptxas runs for minutes on code that spills
+    loads = (table.block_m + table.block_n) * table.block_k * problem.element_bytes // widest
+    keep &= persistent | (loads <= _MOST_LOADS_PER_THREAD * 32 * table.num_warps)
     # two halves of a narrow tile are no cheaper to stage than the whole
     keep &= (table.epilogue_parts == 1) | ((table.block_m >= _TALL) & (table.block_n >= 2 * _TALL))
     return np.asarray(keep, dtype=bool)

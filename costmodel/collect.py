@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from costmodel.candidates import candidates
 from costmodel.config import KernelConfig
 from costmodel.measure.bench import new_run_id
-from costmodel.measure.compile_pool import CompilePool
+from costmodel.measure.compile_pool import COMPILE_SECONDS, CompilePool, Pending
 from costmodel.measure.environment import kernel_hash
 from costmodel.measure.worker import MeasuringProcess, WorkerOptions
 from costmodel.problem import Gemm
@@ -45,6 +45,8 @@ class CollectReport:
     skipped: int = 0
     jobs: int = 0
     seconds: float = 0.0
+    #: what the protocol reads around an empty kernel, in microseconds
+    floor_us: float = 0.0
     stopped: str = "finished"
 
 
@@ -66,6 +68,7 @@ def collect(
     log: RunLog,
     profile: HardwareProfile,
     *,
+    known: Iterable[tuple[object, ...]] = (),
     seconds: float | None = None,
     runs: int | None = None,
     workers: int | None = None,
@@ -74,9 +77,10 @@ def collect(
 ) -> CollectReport:
     """Measure every configuration of every job that the log does not hold yet.
 
-    Rows are appended one by one, so that an interruption keeps what is measured; Ctrl-C and the
-    budgets (``seconds``, ``runs``) end it early and the report says so. A second call with the
-    same jobs goes on where this one stopped. Raises ``DeviceError`` where there is no GPU.
+    ``known`` are keys of rows measured elsewhere. Rows are appended one by one, so that an
+    interruption keeps what is measured; Ctrl-C and the budgets (``seconds``, ``runs``) end it
+    early and the report says so. A second call with the same jobs goes on where this one
+    stopped. Raises ``DeviceError`` where there is no GPU.
     """
     options = options or WorkerOptions(run=new_run_id())
     begun = time.monotonic()
@@ -84,12 +88,19 @@ def collect(
     pool = CompilePool(profile, workers)
     try:
         with MeasuringProcess(options) as process:
-            known = log.keys() if log.path.exists() else set()
-            for job, todo, futures in _compiled_ahead(jobs, known, process, pool, report):
-                pool.wait(futures)
-                for row in process.measure(job.problem, _with_vendor(todo)):
+            report.floor_us = process.floor.median_us
+            have = set(known) | log.keys()
+            for job, todo, pending in _compiled_ahead(jobs, have, process, pool, report):
+                late = set(pool.wait(pending))
+                ready = [config for config in todo if config not in late]
+                why = f"not compiled in {COMPILE_SECONDS:g} s"
+                rows = chain(
+                    process.measure(job.problem, _with_vendor(ready)),
+                    (process.failure(job.problem, c, "timeout", why) for c in todo if c in late),
+                )
+                for row in rows:
                     log.append(row)
-                    known.add(row_key(row))
+                    have.add(row_key(row))
                     report.measured += row["invalidity"] == "correct"
                     report.failed += row["invalidity"] != "correct"
                     if on_row:
@@ -115,9 +126,9 @@ def _compiled_ahead(
     process: MeasuringProcess,
     pool: CompilePool,
     report: CollectReport,
-) -> Iterator[tuple[Job, list[KernelConfig], list[Future[int]]]]:
+) -> Iterator[tuple[Job, list[KernelConfig], list[Pending]]]:
     """Jobs with what is left to measure, their kernels submitted ``_LOOKAHEAD`` jobs before."""
-    queue: deque[tuple[Job, list[KernelConfig], list[Future[int]]]] = deque()
+    queue: deque[tuple[Job, list[KernelConfig], list[Pending]]] = deque()
     for job in jobs:
         todo = [c for c in job.configs if _key(job.problem, c, process) not in known]
         report.skipped += len(job.configs) - len(todo)

@@ -155,7 +155,7 @@ def repairs(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -> li
         value = getattr(config, knob)
         while value is not None and value > 1:
             value = lower(value)
-            trial = replace(config, **{knob: value})
+            trial = replace(config, **{knob: value})  # type: ignore[arg-type]
             if broken_rule(problem, trial, profile) is None:
                 found.append(trial)
                 break

@@ -18,6 +18,7 @@ from costmodel.kernels.split_k import split_k_kernel
 from costmodel.kernels.tile import tile_kernel
 
 _GRID_Y_LIMIT = 65535  # CUDA's limit on gridDim.y, which carries the batch
+_STORE_BYTES = 16  # widest store
 #: programs of a persistent grid where no device says how many it has (interpreter, meta tensors)
 _UNITS_WITHOUT_DEVICE = 4
 
@@ -35,6 +36,17 @@ class Launch:
     def run(self) -> torch.Tensor:
         self.kernel[self.grid](*self.args, **self.constants)
         return self.out
+
+    @property
+    def variant(self) -> tuple[object, ...]:
+        """What decides the compiled code: launches of equal variants share one kernel."""
+        types = tuple(
+            arg.dtype if isinstance(arg, torch.Tensor) else
+            (arg.base.dtype, tuple(arg.block_shape)) if isinstance(arg, TensorDescriptor) else
+            isinstance(arg, int) and not -(2**31) <= arg < 2**31
+            for arg in self.args
+        )  # fmt: skip
+        return (self.kernel.__name__, types, tuple(self.constants.values()))
 
     def compile(self) -> Any:
         """Compile for the active driver's target and return the compiled kernel; no launch."""
@@ -169,14 +181,16 @@ def _pointer_arguments(
     """Sizes and strides in units of their alignment, with the alignments as constants."""
     m, n, k = x.rows(), y.cols(), x.cols()
     widest = max(1, (config.load_bits or 128) // (8 * x.stored.element_size()))
+    widest_c = _STORE_BYTES // z.stored.element_size()
+    even_k = k % config.block_k == 0
     align = {
         # a size matters to the compiler only where its axis is contiguous somewhere
         "ALIGN_M": _align(m, widest) if x.transposed or z.transposed else 1,
         "ALIGN_N": _align(n, widest) if not (y.transposed and z.transposed) else 1,
-        "ALIGN_K": _align(k, widest),
+        "ALIGN_K": 1 if even_k else _align(k, widest),
         "ALIGN_A": min(_align(x.leading, widest), _align(x.batch_stride, widest)),
         "ALIGN_B": min(_align(y.leading, widest), _align(y.batch_stride, widest)),
-        "ALIGN_C": min(_align(z.leading, 16), _align(z.batch_stride, 16)),
+        "ALIGN_C": min(_align(z.leading, widest_c), _align(z.batch_stride, widest_c)),
     }
     operand_units = list(align.values())[3:]
     sizes = (m, n, k, x.leading, y.leading, z.leading)
@@ -187,7 +201,7 @@ def _pointer_arguments(
         "A_TRANSPOSED": x.transposed,
         "B_TRANSPOSED": y.transposed,
         "C_TRANSPOSED": z.transposed,
-        "EVEN_K": k % config.block_k == 0,
+        "EVEN_K": even_k,
     }
     return scalars, constants
 

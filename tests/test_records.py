@@ -416,7 +416,7 @@ def test_a_writer_waits_while_another_holds_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     writer = threading.Thread(target=RunLog(path).append, args=(timed(),))
     with path.open("wb") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+        fcntl.flock(stream, fcntl.LOCK_SH)  # keeps out a writer that wants the file alone
         writer.start()
         writer.join(0.2)
         assert writer.is_alive()

@@ -1,1 +1,5 @@
-"""The command line: thin commands over the library."""
+"""The ``costmodel`` command: a thin layer over the library."""
+
+from costmodel.cli.app import main
+
+__all__ = ["main"]

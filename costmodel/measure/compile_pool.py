@@ -5,21 +5,25 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from costmodel.config import KernelConfig
+from costmodel.errors import ConfigError
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
+from costmodel.resources.witness import compiling_for, storageless_launch
 
-_CHUNK = 8
+_CHUNK = 4
+#: a job whose kernels are not compiled after this long goes on without the rest
+COMPILE_SECONDS = 60.0
+
+Pending = tuple[Future[int], list[KernelConfig]]
 
 
 def _prepare(profile: HardwareProfile) -> None:
     """Start of a worker: compile for the profile's chip without opening the GPU."""
-    from costmodel.resources.witness import compiling_for
-
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     _STATE["target"] = compiling_for(profile)
     _STATE["target"].__enter__()
@@ -31,8 +35,6 @@ _STATE: dict[str, Any] = {}
 
 def _compile_chunk(problem: Gemm, configs: list[KernelConfig]) -> int:
     """Compile each; failures are left for the measuring process to meet and record."""
-    from costmodel.resources.witness import storageless_launch
-
     compiled = 0
     for config in configs:
         try:
@@ -60,44 +62,30 @@ class CompilePool:
             initargs=(self.profile,),
         )
 
-    def submit(self, problem: Gemm, configs: Sequence[KernelConfig]) -> list[Future[int]]:
-        """Start compiling what no earlier call has; the futures end when it is on disk."""
+    def submit(self, problem: Gemm, configs: Sequence[KernelConfig]) -> list[Pending]:
+        """Start compiling what no earlier call has."""
         fresh = []
         for config in configs:
-            key = kernel_variant(problem, config)
+            try:
+                key = storageless_launch(problem, config, self.profile.units).variant
+            except ConfigError:  # the measuring process meets it again and records it
+                continue
             if key not in self._seen:
                 self._seen.add(key)
                 fresh.append(config)
         chunks = [fresh[i : i + _CHUNK] for i in range(0, len(fresh), _CHUNK)]
         try:
-            return [self._pool.submit(_compile_chunk, problem, chunk) for chunk in chunks]
+            return [(self._pool.submit(_compile_chunk, problem, c), c) for c in chunks]
         except BrokenProcessPool:
             self._open()
             return []
 
-    def wait(self, futures: Sequence[Future[int]]) -> None:
-        for future in futures:
-            try:
-                future.result()
-            except BrokenProcessPool:
-                self._open()
-                return
+    def wait(self, pending: Sequence[Pending]) -> list[KernelConfig]:
+        """Wait until the kernels are on disk; returns those that took too long to wait for."""
+        done, _ = wait([future for future, _ in pending], timeout=COMPILE_SECONDS)
+        if any(isinstance(future.exception(), BrokenProcessPool) for future in done):
+            self._open()
+        return [config for future, chunk in pending if future not in done for config in chunk]
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-def kernel_variant(problem: Gemm, config: KernelConfig) -> tuple[object, ...]:
-    """What decides the compiled code: knobs, types, layout and alignment, but not the sizes.
-
-    Coarser than the compiler's own key would be wrong (a kernel compiled late); finer is only a
-    second look at the cache.
-    """
-    sizes = (problem.m, problem.n, problem.k)
-    return (
-        config.template, config.block_m, config.block_n, config.block_k, config.num_warps,
-        config.num_stages, config.load_bits, config.swap, config.epilogue_parts,
-        problem.dtype, problem.layout, problem.out_dtype, problem.precision, problem.batch > 1,
-        problem.alpha != 1.0, problem.beta != 0.0,
-        problem.k % config.block_k == 0, *(min(size & -size, 16) for size in sizes),
-    )  # fmt: skip

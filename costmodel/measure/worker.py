@@ -63,7 +63,8 @@ def serve(connection: Connection, options: WorkerOptions) -> None:
             row = bench.measure_vendor() if config is None else bench.measure(config)
             connection.send(("row", index, row))
             if "CUDA error" in (row["reason"] or ""):
-                return  # the context is lost: every later call would fail too
+                connection.send(("lost",))
+                return  # the context is gone: every later call would fail too
         connection.send(("done",))
         del bench
         torch.cuda.empty_cache()
@@ -91,34 +92,34 @@ class MeasuringProcess:
         """Rows for the configurations in order; None asks for the vendor's GEMM."""
         position = 0
         while position < len(configs):
-            self._connection.send((problem, list(configs[position:]), self._sequence))
-            base, current = position, position
+            base = position
+            self._connection.send((problem, list(configs[base:]), self._sequence))
             while True:
                 message = self._receive()
-                if message is None or message[0] == "refused":
-                    why = "the measuring process died" if message is None else message[1]
-                    word = "runtime"
-                    if message is None and self._process.is_alive():
-                        word, why = "timeout", f"no answer in {_HANG_SECONDS:.0f} s"
-                    yield self._failure(problem, configs[current], word, why)
-                    position = current + 1
-                    self._start()
-                    break
-                if message[0] == "begin":
-                    current = base + message[1]
-                elif message[0] == "row":
+                kind = message[0] if message else "died"
+                if kind == "row":
                     self._sequence += 1
                     position = base + message[1] + 1
-                    current = position
                     yield message[2]
-                    if position == len(configs):
-                        self._receive()  # "done", or the end of a process with a lost context
-                elif message[0] == "done":
+                elif kind == "done":
                     return
-                if position == len(configs):
-                    return
+                elif kind != "begin":
+                    break
+            if kind != "lost":
+                yield self.failure(problem, configs[position], *self._why(message))
+                position += 1
+            if kind != "refused":
+                self._start()
 
-    def _failure(self, problem: Gemm, config: KernelConfig | None, word: str, why: str) -> Row:
+    def _why(self, message: Any) -> tuple[str, str]:
+        """T4's word and the reason for a configuration that gave no row."""
+        if message:
+            return "runtime", str(message[1]) or "the problem does not fit the GPU's memory"
+        if self._process.is_alive():
+            return "timeout", f"no answer in {_HANG_SECONDS:.0f} s"
+        return "runtime", "the measuring process died"
+
+    def failure(self, problem: Gemm, config: KernelConfig | None, word: str, why: str) -> Row:
         from costmodel.measure.environment import kernel_hash
 
         self._sequence += 1

@@ -202,7 +202,7 @@ def _read_shard(file: Path | Traversable, _: ProblemHandler | None) -> Any:
         with file.open("rb") as stream:
             table = pq.ParquetFile(stream, page_checksum_verification=True).read()
         table.validate(full=True)  # text that is not UTF-8 would fail later, without a name
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise RecordError(f"{file} cannot be read as Parquet: {first}") from error
     return _conformed(table, str(file))

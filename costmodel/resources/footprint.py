@@ -20,6 +20,8 @@ Column = NDArray[np.int64]
 
 #: an mbarrier a stage (Triton 3.6, sm_90, tensor-descriptor loads)
 _BARRIER_BYTES = 8
+#: PTX ISA, cp.async: cp-size is 4, 8 or 16 bytes
+LEAST_ASYNC_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -63,23 +65,28 @@ def footprint_columns(
 
     # wgmma reads its operands from shared memory until it completes, so the ring keeps every
     # stage; mma.sync copies a stage to registers first and frees it (sm_80, 86, 89, 90, 120).
-    in_place = unit == MatrixUnit.WGMMA
-    depth = np.where(in_place | tma, stages, np.maximum(stages - 1, 1))
+    depth = np.where(unit == MatrixUnit.WGMMA, stages, np.maximum(stages - 1, 1))
     ring = depth * (a_bytes + b_bytes)
     # cp.async moves 4 bytes or more; narrower loads go through registers and are not pipelined
-    narrow = (load_bytes(problem, table, "a") < 4) | (load_bytes(problem, table, "b") < 4)
+    widest = np.minimum(load_bytes(problem, table, "a"), load_bytes(problem, table, "b"))
+    narrow = widest < LEAST_ASYNC_BYTES
     ring = np.where(narrow & ~tma, a_bytes + b_bytes, ring)
     if profile.backend == "hip":
         # gfx90a, gfx942, gfx950: the last stage stays in registers
         ring = np.where(
             stages >= 2, (stages - 1) * (a_bytes + b_bytes), np.maximum(a_bytes, b_bytes)
         )
-    barriers = np.where(tma, stages * _BARRIER_BYTES, 0)
-    staging = block_m * block_n // table.epilogue_parts * problem.out_bytes
-    # a descriptor store stages its tile beside the ring, since the next tile's loads are in
-    # flight; a pointer store converts layouts in what the ring leaves behind
-    total = np.where(tma, ring + staging + barriers, ring)
-    return FootprintColumns(total, ring, np.where(tma, staging, 0), barriers)
+    barriers = np.where(tma, depth * _BARRIER_BYTES, 0)
+    # a descriptor store stages its part of the tile beside the ring, since the next tile's loads
+    # are in flight; a pointer store converts layouts in what the ring leaves behind
+    part = block_m * block_n // table.epilogue_parts
+    staging = np.where(tma, part * problem.out_bytes, 0)
+    # two warp groups side by side along N each hold a half of the columns: cutting the tile in
+    # two moves fp32 sums between them (sm_90: 8 warps on 64 rows)
+    side_by_side = (unit == MatrixUnit.WGMMA) & (table.num_warps * 16 > block_m)
+    staging = staging + np.where(tma & (table.epilogue_parts > 1) & side_by_side, part * 4, 0)
+    total = ring + staging + barriers
+    return FootprintColumns(total, ring, staging, barriers)
 
 
 def footprint(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -> Footprint:

@@ -1,0 +1,85 @@
+"""Commands that need a GPU: collect."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from costmodel.cli.app import app
+
+
+@app.command()
+def collect(
+    shapes: Annotated[str, typer.Option(help="Shape set: a shipped name or a CSV file.")] = "train",
+    log: Annotated[
+        Path | None, typer.Option(help="Log to append to; the user's own log by default.")
+    ] = None,
+    configs: Annotated[
+        int | None, typer.Option(help="Legal configurations to sample a shape; all by default.")
+    ] = None,
+    profile: Annotated[str | None, typer.Option(help="Chip; the GPU at hand by default.")] = None,
+    have: Annotated[
+        list[Path] | None, typer.Option(help="Logs or shards whose rows need no new measurement.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="Stop after this long.")] = None,
+    runs: Annotated[int | None, typer.Option(help="Stop after this many measured runs.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Compiling processes.")] = None,
+    cpu: Annotated[int | None, typer.Option(help="Pin the measuring process to a core.")] = None,
+    device: Annotated[int, typer.Option(help="GPU number.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Measure configurations of a set of shapes on the GPU at hand, resuming where a log stopped.
+
+    Example: `costmodel collect --shapes train --configs 110 --seconds 600`
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    from costmodel.collect import collect as run_collect
+    from costmodel.collect import sample_job
+    from costmodel.measure.bench import new_run_id
+    from costmodel.measure.worker import WorkerOptions
+    from costmodel.paths import user_dir
+    from costmodel.profile import resolve_profile
+    from costmodel.records.log import RunLog
+    from costmodel.records.schema import row_key
+    from costmodel.records.store import frame_rows, read_runs
+    from costmodel.shapes import read_shapes
+
+    chip = resolve_profile(profile)
+    jobs = [sample_job(shape.problem, chip, configs, seed) for shape in read_shapes(shapes)]
+    known = {row_key(row) for row in frame_rows(read_runs(have))} if have else set()
+    path = log or user_dir() / "log.jsonl"
+    total = sum(len(job.configs) for job in jobs)
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("measuring", total=total)
+        report = run_collect(
+            jobs, RunLog(path), chip, known=known, seconds=seconds, runs=runs, workers=workers,
+            options=WorkerOptions(device=device, cpu=cpu, run=new_run_id()),
+            on_row=lambda job, row: progress.update(
+                task, advance=row["backend"] == "triton", description=str(job.problem)
+            ),
+        )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(vars(report) | {"log": str(path)}))
+    else:
+        typer.echo(
+            f"{report.measured} measured, {report.failed} failed, {report.skipped} there already, "
+            f"{report.jobs} of {len(jobs)} shapes complete in {report.seconds:.0f} s; "
+            f"{report.stopped}; empty kernel {report.floor_us:.2f} us; rows in {path}"
+        )
