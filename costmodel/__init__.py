@@ -1,1 +1,69 @@
-"""Predicts the fastest Triton GEMM configuration for a shape on a chip, and says why."""
+"""Predicts the fastest Triton GEMM configuration for a shape on a chip, and says why.
+
+>>> import costmodel as cm
+>>> answer = cm.predict_best((4096, 4096, 4096), "h200-sxm")
+>>> answer.config.template
+'persistent_tma'
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from costmodel.candidates import candidates as candidates
+    from costmodel.config import ConfigTable as ConfigTable
+    from costmodel.config import KernelConfig as KernelConfig
+    from costmodel.errors import CostModelError as CostModelError
+    from costmodel.evaluate import evaluate as evaluate
+    from costmodel.physics.estimate import estimate as estimate
+    from costmodel.predict import Prediction as Prediction
+    from costmodel.predict import predict_best as predict_best
+    from costmodel.problem import Gemm as Gemm
+    from costmodel.profile import HardwareProfile as HardwareProfile
+    from costmodel.profile import detect_profile as detect_profile
+    from costmodel.profile import list_profiles as list_profiles
+    from costmodel.profile import load_profile as load_profile
+    from costmodel.prune import prune as prune
+    from costmodel.resources.footprint import footprint as footprint
+    from costmodel.train import train as train
+    from costmodel.tune import tune as tune
+
+#: public name -> the module it lives in; loaded on first use, so that importing stays quick
+_HOMES = {
+    "ConfigTable": "config",
+    "CostModelError": "errors",
+    "Gemm": "problem",
+    "HardwareProfile": "profile",
+    "KernelConfig": "config",
+    "Prediction": "predict",
+    "candidates": "candidates",
+    "detect_profile": "profile",
+    "estimate": "physics.estimate",
+    "evaluate": "evaluate",
+    "footprint": "resources.footprint",
+    "list_profiles": "profile",
+    "load_profile": "profile",
+    "predict_best": "predict",
+    "prune": "prune",
+    "train": "train",
+    "tune": "tune",
+}
+__all__ = sorted([*_HOMES, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("triton-costmodel")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'costmodel' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"costmodel.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -19,6 +19,7 @@ from costmodel.measure.worker import MeasuringProcess, WorkerOptions
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.prune import prune
+from costmodel.records.dataset import Group
 from costmodel.records.log import RunLog
 from costmodel.records.schema import KEY_COLUMNS, Row, row_key
 
@@ -63,12 +64,21 @@ def sample_job(problem: Gemm, profile: HardwareProfile, count: int | None, seed:
     return Job(problem, tuple(legal[rows]))
 
 
+def winners_jobs(groups: Iterable[Group], count: int) -> list[Job]:
+    """Jobs of the ``count`` fastest configurations of each group, to be measured again."""
+    return [
+        Job(group.problem, tuple(group.table[np.argsort(group.time_us, kind="stable")[:count]]))
+        for group in groups
+    ]
+
+
 def collect(
     jobs: Iterable[Job],
     log: RunLog,
     profile: HardwareProfile,
     *,
     known: Iterable[tuple[object, ...]] = (),
+    again: bool = False,
     seconds: float | None = None,
     runs: int | None = None,
     workers: int | None = None,
@@ -77,10 +87,10 @@ def collect(
 ) -> CollectReport:
     """Measure every configuration of every job that the log does not hold yet.
 
-    ``known`` are keys of rows measured elsewhere. Rows are appended one by one, so that an
-    interruption keeps what is measured; Ctrl-C and the budgets (``seconds``, ``runs``) end it
-    early and the report says so. A second call with the same jobs goes on where this one
-    stopped. Raises ``DeviceError`` where there is no GPU.
+    ``known`` are keys of rows measured elsewhere; ``again`` measures what is known too. Rows are
+    appended one by one, so that an interruption keeps what is measured; Ctrl-C and the budgets
+    (``seconds``, ``runs``) end it early and the report says so. A second call with the same jobs
+    goes on where this one stopped. Raises ``DeviceError`` where there is no GPU.
     """
     options = options or WorkerOptions(run=new_run_id())
     begun = time.monotonic()
@@ -89,7 +99,7 @@ def collect(
     try:
         with MeasuringProcess(options) as process:
             report.floor_us = process.floor.median_us
-            have = set(known) | log.keys()
+            have = set() if again else set(known) | log.keys()
             for job, todo, pending in _compiled_ahead(jobs, have, process, pool, report):
                 late = set(pool.wait(pending))
                 ready = [config for config in todo if config not in late]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 from costmodel.dtypes import DTYPES, LAYOUTS, OPERANDS, PRECISIONS, canonical_dtype
@@ -70,19 +72,21 @@ class Gemm:
                 raise ProblemError(f"precision is a choice for fp32 only, not for {self.dtype}")
         default = "int32" if self.dtype == "int8" else "fp32"
         put(self, "accumulate", canonical_dtype(self.accumulate or default))
-        if (self.dtype == "int8") != (self.accumulate == "int32"):
+        if self.accumulate not in ((default,) if default == "int32" else ("fp32", "fp16")):
             raise ProblemError(f"{self.dtype} cannot accumulate in {self.accumulate}")
         for name in ("alpha", "beta"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
+            if isinstance(value, bool) or not isinstance(value, Real):
                 raise ProblemError(f"{name} must be a number, got {value!r}")
+            if not math.isfinite(value):
+                raise ProblemError(f"{name} must be finite, got {value!r}")
             put(self, name, float(value))
 
     @classmethod
     def of(cls, shape: Gemm | Sequence[int], **options: Any) -> Gemm:
         """Take a ``Gemm`` as it is, or an (m, n, k) sequence; ``options`` override its fields."""
         if isinstance(shape, Gemm):
-            return replace(shape, **options) if options else shape
+            return shape._with(options) if options else shape
         try:
             sizes = tuple(shape)
         except TypeError:
@@ -90,6 +94,17 @@ class Gemm:
         if len(sizes) != 3:
             raise ProblemError(f"a shape is (m, n, k), got {len(sizes)} numbers: {shape!r}")
         return cls(*sizes, **options)
+
+    def _with(self, changes: dict[str, Any]) -> Gemm:
+        """A copy with other fields; a type that was a default follows the new dtype."""
+        if "dtype" in changes:
+            default = Gemm(1, 1, 1, dtype=self.dtype)
+            for name in ("out_dtype", "accumulate"):
+                if getattr(self, name) == getattr(default, name):
+                    changes = {name: None} | changes
+            if canonical_dtype(changes["dtype"]) != "fp32":
+                changes = {"precision": None} | changes
+        return replace(self, **changes)
 
     @property
     def element_bytes(self) -> int:

@@ -151,18 +151,20 @@ def test_past_48_kib_fp8_with_b_not_contiguous_along_k_has_one_buffer_of_b_on_sm
 SMALL = [row for row in RECORDED if row[3] <= KIBIBYTES_48 and row not in THROUGH_REGISTERS]
 
 
-def test_up_to_48_kib_the_compiler_takes_more_only_to_stage_the_output_tile():
-    assert all(shared_bytes(*row[:3]) <= KIBIBYTES_48 for row in SMALL)
-    for chip, problem, config, actual in SMALL:
-        if actual > shared_bytes(chip, problem, config):
-            assert actual == config.block_m * config.block_n * problem.out_bytes
+def test_up_to_48_kib_of_16_and_32_bit_types_the_compiler_takes_more_only_for_the_output_tile():
+    wide = [row for row in SMALL if row[1].element_bytes >= 2]
+    for chip, problem, config, actual in wide:
+        output_tile = config.block_m * config.block_n * problem.out_bytes
+        assert actual in (shared_bytes(chip, problem, config), output_tile)
+    assert len(misses(wide)) <= len(wide) // 50
 
 
-def test_up_to_48_kib_the_compiler_takes_less_only_of_an_operand_with_4_bytes_a_thread_or_fewer():
+def test_up_to_48_kib_an_8_bit_prediction_is_off_by_12_kib_at_most_and_never_over_48_kib():
+    # operands of 4 bytes a thread or fewer, and the output tile's staging, decide here
     for chip, problem, config, actual in SMALL:
-        if actual < shared_bytes(chip, problem, config):
-            smaller = min(config.block_m, config.block_n) * config.block_k * problem.element_bytes
-            assert smaller <= 4 * 32 * config.num_warps
+        predicted = shared_bytes(chip, problem, config)
+        assert predicted <= KIBIBYTES_48
+        assert abs(predicted - actual) <= 12 * 1024 or problem.element_bytes > 1
 
 
 # --- against the compiler itself -----------------------------------------------------------------
@@ -186,7 +188,6 @@ def case(chip, template, blocks, *, sizes=(4096, 4096, 4096), knobs=None, missed
 
 A100, H100, MI300X = "a100-sxm-80gb", "h100-sxm", "mi300x"
 NARROW = "an operand whose rows allow no asynchronous copy has one buffer; the other has its ring"
-ONE_ROW = "a matrix of one row is contiguous both ways: the launcher reads it along K"
 BARRIERS = "A and B get a barrier each where one of them is not contiguous along K"
 OLD_C = "C, read for beta, is staged too"
 CASES = [
@@ -203,7 +204,7 @@ CASES = [
     ),
     case(
         A100, "tile", (16, 128, 64), knobs={"num_stages": 4}, sizes=(1, 4096, 4096), layout="tn",
-        missed=ONE_ROW,
+        missed=NARROW,
     ),
     case(
         A100, "tile", (128, 128, 64), knobs={"num_stages": 4, "load_bits": None},

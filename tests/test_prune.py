@@ -15,7 +15,7 @@ from costmodel.config import ConfigTable, KernelConfig
 from costmodel.errors import NoCandidateError, UnsupportedError
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
-from costmodel.prune import prune
+from costmodel.prune import broken_rule, prune
 from costmodel.resources.footprint import footprint, footprint_columns
 
 A100 = load_profile("a100-sxm-80gb")
@@ -69,7 +69,7 @@ for name in ("torch", "triton", "pandas", "scipy", "sklearn"):
 from costmodel.candidates import candidates
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
-from costmodel.prune import prune
+from costmodel.prune import broken_rule, prune
 problem, profile = Gemm(4096, 4096, 4096), load_profile("h100-sxm")
 kept, rejections = prune(problem, candidates(problem, profile), profile)
 print(len(kept), len(rejections))
@@ -177,7 +177,8 @@ def test_tensor_descriptors_need_a_copy_engine(profile):
         ((64, 100, 64), "nt", False),  # C's rows
         ((100, 64, 64), "nt", True),  # no row is M long
         ((100, 64, 64), "tt", False),  # A's rows
-        ((1, 64, 64), "nt", True),
+        ((1, 100, 64), "nt", True),  # C has one row: there is no step to the next
+        ((2, 100, 64), "nt", False),
     ],
 )
 def test_tensor_descriptors_need_rows_of_16_bytes(sizes, layout, legal):
@@ -330,10 +331,11 @@ def test_a_column_call_says_of_each_row_what_a_call_with_that_row_alone_says(cas
     assert list(kept) == [config for config in configs if config not in reasons]
     for config in configs[1:]:
         alone, found = prune(problem, [SMALL, config], profile)
+        rule = broken_rule(problem, config, profile)
         if config in reasons:
-            assert [one.reason for one in found] == [reasons[config]]
+            assert [one.reason for one in found] == [reasons[config]] == [rule.name]
         else:
-            assert list(alone) == [SMALL, config]
+            assert list(alone) == [SMALL, config] and rule is None
 
 
 @settings(max_examples=60, deadline=None)

@@ -25,6 +25,10 @@ def collect(
     have: Annotated[
         list[Path] | None, typer.Option(help="Logs or shards whose rows need no new measurement.")
     ] = None,
+    winners: Annotated[
+        int | None,
+        typer.Option(help="Measure again the fastest N a shape of the rows given by --have."),
+    ] = None,
     seconds: Annotated[float | None, typer.Option(help="Stop after this long.")] = None,
     runs: Annotated[int | None, typer.Option(help="Stop after this many measured runs.")] = None,
     workers: Annotated[int | None, typer.Option(help="Compiling processes.")] = None,
@@ -47,19 +51,26 @@ def collect(
     )
 
     from costmodel.collect import collect as run_collect
-    from costmodel.collect import sample_job
+    from costmodel.collect import sample_job, winners_jobs
     from costmodel.measure.bench import new_run_id
     from costmodel.measure.worker import WorkerOptions
     from costmodel.paths import user_dir
     from costmodel.profile import resolve_profile
+    from costmodel.records.dataset import groups_of
     from costmodel.records.log import RunLog
     from costmodel.records.schema import row_key
     from costmodel.records.store import frame_rows, read_runs
     from costmodel.shapes import read_shapes
 
     chip = resolve_profile(profile)
-    jobs = [sample_job(shape.problem, chip, configs, seed) for shape in read_shapes(shapes)]
-    known = {row_key(row) for row in frame_rows(read_runs(have))} if have else set()
+    problems = [shape.problem for shape in read_shapes(shapes)]
+    frame = read_runs(have) if have else None
+    known = set() if frame is None else {row_key(row) for row in frame_rows(frame)}
+    if winners is not None and frame is not None:
+        groups = [g for g in groups_of(frame, chip.name) if g.problem in set(problems)]
+        jobs = winners_jobs(groups, winners)
+    else:
+        jobs = [sample_job(problem, chip, configs, seed) for problem in problems]
     path = log or user_dir() / "log.jsonl"
     total = sum(len(job.configs) for job in jobs)
     console = Console(stderr=True)
@@ -69,7 +80,8 @@ def collect(
     with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("measuring", total=total)
         report = run_collect(
-            jobs, RunLog(path), chip, known=known, seconds=seconds, runs=runs, workers=workers,
+            jobs, RunLog(path), chip, known=known, again=winners is not None, seconds=seconds,
+            runs=runs, workers=workers,
             options=WorkerOptions(device=device, cpu=cpu, run=new_run_id()),
             on_row=lambda job, row: progress.update(
                 task, advance=row["backend"] == "triton", description=str(job.problem)

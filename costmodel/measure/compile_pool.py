@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -24,7 +25,7 @@ Pending = tuple[Future[int], list[KernelConfig]]
 
 def _prepare(profile: HardwareProfile) -> None:
     """Start of a worker: compile for the profile's chip without opening the GPU."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     _STATE["target"] = compiling_for(profile)
     _STATE["target"].__enter__()
     _STATE["units"] = profile.units

@@ -35,12 +35,15 @@ class WorkerOptions:
 
 def serve(connection: Connection, options: WorkerOptions) -> None:
     """Main of the child: measure what is asked until the parent closes the pipe."""
+    import signal
+
     import torch
 
     from costmodel.measure.bench import ProblemBench
     from costmodel.measure.environment import environment
     from costmodel.measure.timing import Stopwatch, pin_cpu
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     if options.cpu is not None:
         pin_cpu(options.cpu)
     torch.cuda.set_device(options.device)

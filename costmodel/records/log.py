@@ -68,23 +68,7 @@ class RunLog:
         Raises ``RecordError`` as ``append``. The bytes are handed to the operating system, not
         forced to the disk.
         """
-        data = b"".join(_encode(row) for row in rows)
-        if not data:
-            return
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | _BINARY
-            descriptor = os.open(self.path, flags, 0o644)
-            try:
-                with _exclusive(descriptor):
-                    _append(descriptor, data)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise RecordError(
-                f"cannot append to the log {self.path}: {error.strerror}; give a writable path "
-                "on a file system that has locks"
-            ) from error
+        append_lines(self.path, [_encode(row) for row in rows])
 
     def read(self) -> ReadReport:
         """All rows, and every line that is not one; the file is left as it is.
@@ -107,6 +91,30 @@ class RunLog:
         A log that does not exist yet has none.
         """
         return {row_key(row) for row in self.read().rows} if self.path.exists() else set()
+
+
+def append_lines(path: Path, lines: Iterable[bytes]) -> None:
+    """Append whole lines (each ending in a newline) to a file, together, beside other writers.
+
+    Raises ``RecordError`` for a path that cannot be used.
+    """
+    data = b"".join(lines)
+    if not data:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | _BINARY
+        descriptor = os.open(path, flags, 0o644)
+        try:
+            with _exclusive(descriptor):
+                _append(descriptor, data)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise RecordError(
+            f"cannot append to {path}: {error.strerror}; give a writable path on a file system "
+            "that has locks"
+        ) from error
 
 
 def read_lines(stream: IO[bytes]) -> ReadReport:

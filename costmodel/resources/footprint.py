@@ -20,6 +20,9 @@ Column = NDArray[np.int64]
 
 #: an mbarrier a stage (Triton 3.6, sm_90, tensor-descriptor loads)
 _BARRIER_BYTES = 8
+#: what the launcher and the compiler take where a knob is None
+_DEFAULT_LOAD_BITS = 128
+_DEFAULT_STAGES = 3
 #: PTX ISA, cp.async: cp-size is 4, 8 or 16 bytes
 LEAST_ASYNC_BYTES = 4
 
@@ -47,7 +50,7 @@ class Footprint:
 def load_bytes(problem: Gemm, table: ConfigTable, operand: str) -> Column:
     """Widest load of an operand, from its rows' alignment and the hints' promise, in bytes."""
     size = problem.element_bytes
-    promised = table.load_bits // 8
+    promised = np.where(table.load_bits > 0, table.load_bits, _DEFAULT_LOAD_BITS) // 8
     return np.asarray(np.minimum(problem.row_align(operand) * size, promised), dtype=np.int64)
 
 
@@ -56,26 +59,24 @@ def footprint_columns(
 ) -> FootprintColumns:
     """What the compiler takes, whether or not the chip has it. Never raises."""
     block_m, block_n = kernel_blocks(table)
-    size = problem.element_bytes
-    a_bytes = block_m * table.block_k * size
-    b_bytes = block_n * table.block_k * size
-    stages = np.maximum(table.num_stages, 1)
+    stages = np.where(table.num_stages > 0, table.num_stages, _DEFAULT_STAGES)
     unit = matrix_unit(problem, table, profile)
     tma = table.is_template("persistent_tma")
-
+    tiles = {
+        "a": table.block_m * table.block_k * problem.element_bytes,
+        "b": table.block_n * table.block_k * problem.element_bytes,
+    }
     # wgmma reads its operands from shared memory until it completes, so the ring keeps every
     # stage; mma.sync copies a stage to registers first and frees it (sm_80, 86, 89, 90, 120).
     depth = np.where(unit == MatrixUnit.WGMMA, stages, np.maximum(stages - 1, 1))
-    ring = depth * (a_bytes + b_bytes)
-    # cp.async moves 4 bytes or more; narrower loads go through registers and are not pipelined
-    widest = np.minimum(load_bytes(problem, table, "a"), load_bytes(problem, table, "b"))
-    narrow = widest < LEAST_ASYNC_BYTES
-    ring = np.where(narrow & ~tma, a_bytes + b_bytes, ring)
+    ring = np.zeros(len(table), dtype=np.int64)
+    for operand, tile_bytes in tiles.items():
+        single = ~tma & _through_registers(problem, table, unit, operand)
+        ring = ring + np.where(single, 1, depth) * tile_bytes
     if profile.backend == "hip":
         # gfx90a, gfx942, gfx950: the last stage stays in registers
-        ring = np.where(
-            stages >= 2, (stages - 1) * (a_bytes + b_bytes), np.maximum(a_bytes, b_bytes)
-        )
+        single_stage = np.maximum(tiles["a"], tiles["b"])
+        ring = np.where(stages >= 2, (stages - 1) * (tiles["a"] + tiles["b"]), single_stage)
     barriers = np.where(tma, depth * _BARRIER_BYTES, 0)
     # a descriptor store stages its part of the tile beside the ring, since the next tile's loads
     # are in flight; a pointer store converts layouts in what the ring leaves behind
@@ -87,6 +88,20 @@ def footprint_columns(
     staging = staging + np.where(tma & (table.epilogue_parts > 1) & side_by_side, part * 4, 0)
     total = ring + staging + barriers
     return FootprintColumns(total, ring, staging, barriers)
+
+
+def _through_registers(
+    problem: Gemm, table: ConfigTable, unit: Column, operand: str
+) -> NDArray[np.bool_]:
+    """Whether an operand passes through registers: it then has one buffer, whatever the depth.
+
+    So it is where its loads are too narrow for cp.async, and where wgmma needs an 8-bit operand
+    turned around, since it takes 8-bit types contiguous along K alone (PTX ISA, wgmma).
+    """
+    narrow = load_bytes(problem, table, operand) < LEAST_ASYNC_BYTES
+    along_k = problem.layout in (("nn", "nt") if operand == "a" else ("nt", "tt"))
+    turned = (unit == MatrixUnit.WGMMA) & (problem.element_bytes == 1) & (not along_k)
+    return np.asarray(narrow | turned, dtype=bool)
 
 
 def footprint(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -> Footprint:

@@ -23,6 +23,7 @@ from costmodel.resources.matrix_unit import kernel_blocks, precision_of
 Need = tuple[Any, Any]
 #: one descriptor dimension of the copy engine (CUDA driver API, cuTensorMapEncodeTiled: boxDim)
 _TMA_BOX_LIMIT = 256
+_GRID_Y_LIMIT = 65535  # CUDA programming guide, compute capabilities: grid of blocks, y
 _TMA_ROW_BYTES = 16  # same call: globalStrides must be multiples of 16
 
 
@@ -58,6 +59,11 @@ def _smallest_dot(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -
     return np.maximum(short, 0), 0
 
 
+def _batch(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+    """The batch is a grid dimension, except where a persistent grid walks it."""
+    return np.where(table.is_template("persistent_tma"), 0, problem.batch), _GRID_Y_LIMIT
+
+
 def _has_copy_engine(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
     return table.is_template("persistent_tma").astype(np.int64), int("tma" in profile.async_copy)
 
@@ -69,8 +75,12 @@ def _aligned_rows(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -
         ("b", problem.k if problem.layout[1] == "n" else problem.n, problem.element_bytes),
         ("c", problem.m, problem.out_bytes),
     )
-    # a matrix of one row has no step between rows
-    odd = [problem.row_elements(o) * b % _TMA_ROW_BYTES for o, rows, b in sizes if rows > 1]
+    # a single row has no step to the next; the next entry of a batch is one too
+    odd = [
+        problem.row_elements(operand) * size % _TMA_ROW_BYTES
+        for operand, rows, size in sizes
+        if rows * problem.batch > 1
+    ]
     return np.where(table.is_template("persistent_tma"), max(odd, default=0), 0), 0
 
 
@@ -96,6 +106,7 @@ RULES: tuple[Rule, ...] = (
     Rule("power_of_two", "", "blocks and warps are powers of two", _power_of_two),
     Rule("smallest_dot", "elements short", "the least block that tl.dot takes", _smallest_dot),
     Rule("copy_engine", "", "the chip has no tensor-descriptor copy engine", _has_copy_engine),
+    Rule("batch", "entries", "the batch is a grid dimension", _batch),
     Rule("aligned_rows", "bytes past 16", "descriptors need rows of 16 bytes", _aligned_rows),
     Rule("copy_box", "elements", "a descriptor's block has 256 elements a side", _copy_box),
     Rule("epilogue_parts", "parts", "the tile cannot be stored in so many parts", _epilogue_parts),

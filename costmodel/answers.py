@@ -1,0 +1,99 @@
+"""Measured answers: what ``tune`` found, remembered for this very problem and chip alone."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from costmodel.config import KernelConfig
+from costmodel.errors import CostModelError
+from costmodel.measure.environment import kernel_hash
+from costmodel.paths import user_dir
+from costmodel.problem import Gemm
+from costmodel.profile import HardwareProfile
+from costmodel.records.schema import PROBLEM_COLUMNS
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The fastest configuration measured, its time, the vendor's, and when."""
+
+    config: KernelConfig
+    time_us: float
+    p10_us: float
+    p90_us: float
+    vendor_us: float | None
+    timestamp: str
+
+
+def answers_path() -> Path:
+    """The user's file of tuned answers: JSON Lines, the last line for a problem counts."""
+    return user_dir() / "answers.jsonl"
+
+
+def remember(problem: Gemm, profile: HardwareProfile, answer: Answer) -> None:
+    """Append an answer. It is found again while the chip's units and the kernel are the same."""
+    from costmodel.records.log import append_lines
+
+    line = {
+        "problem": {name: getattr(problem, name) for name in PROBLEM_COLUMNS},
+        "profile": profile.name,
+        "units": profile.units,
+        "kernel_hash": kernel_hash(answer.config.template),
+        "config": answer.config.as_dict(),
+        "time_us": answer.time_us,
+        "p10_us": answer.p10_us,
+        "p90_us": answer.p90_us,
+        "vendor_us": answer.vendor_us,
+        "timestamp": answer.timestamp,
+    }
+    append_lines(answers_path(), [json.dumps(line, allow_nan=False).encode() + b"\n"])
+
+
+def recall(problem: Gemm, profile: HardwareProfile) -> Answer | None:
+    """The remembered answer for exactly this problem on this chip, or None."""
+    path = answers_path()
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    known = _load(str(path), status.st_mtime_ns, status.st_size)
+    return known.get((problem, profile.name, profile.units))
+
+
+def now() -> str:
+    """The time of an answer, ISO 8601 in UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+@lru_cache(maxsize=2)
+def _load(path: str, _modified: int, _size: int) -> dict[tuple[Gemm, str, int], Answer]:
+    found: dict[tuple[Gemm, str, int], Answer] = {}
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        for text in stream:
+            try:
+                line = json.loads(text)
+                key, answer = _parse(line)
+            except (ValueError, TypeError, KeyError, RecursionError, CostModelError):
+                continue  # a torn or foreign line is no answer
+            if kernel_hash(answer.config.template) == line["kernel_hash"]:
+                found[key] = answer
+    return found
+
+
+def _parse(line: Mapping[str, Any]) -> tuple[tuple[Gemm, str, int], Answer]:
+    vendor = line["vendor_us"]
+    answer = Answer(
+        config=KernelConfig(**line["config"]),
+        time_us=float(line["time_us"]),
+        p10_us=float(line["p10_us"]),
+        p90_us=float(line["p90_us"]),
+        vendor_us=None if vendor is None else float(vendor),
+        timestamp=str(line["timestamp"]),
+    )
+    return (Gemm(**line["problem"]), str(line["profile"]), int(line["units"])), answer

@@ -1,0 +1,148 @@
+"""The ranker: a fitted correction of the physics estimate, and its file."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.config import ConfigTable
+from costmodel.errors import ModelError
+from costmodel.features import FEATURES, feature_matrix
+from costmodel.model.trees import Trees
+from costmodel.paths import atomic_write, packaged, user_dir
+from costmodel.physics.estimate import EstimateColumns
+from costmodel.problem import Gemm
+from costmodel.profile import HardwareProfile
+
+FORMAT = 1
+#: a whole model file; ours is under 2 MB
+MOST_BYTES = 64 * 2**20
+#: rows that reach the trees: the best by physics. On 340 training shapes of the H200 the best
+#: measured configuration was always among them (see docs/model.md)
+SHORTLIST = 256
+
+
+@dataclass(frozen=True)
+class Ranker:
+    """Trees over ``FEATURES`` that predict log(time / physics estimate), with its spread.
+
+    ``low`` and ``high`` are the 5 % and 95 % quantiles of log(measured / predicted) for
+    configurations that this model ranked near the top on shapes it was not fitted on.
+    """
+
+    trees: Trees
+    low: float
+    high: float
+    manifest: dict[str, Any]
+
+    def applies(self, problem: Gemm, profile: HardwareProfile) -> bool:
+        """Whether the rows it was fitted on speak for this chip's architecture and this type."""
+        return profile.architecture in self.manifest.get(
+            "architectures", ()
+        ) and problem.dtype in self.manifest.get("dtypes", ())
+
+    def times_us(
+        self, problem: Gemm, table: ConfigTable, profile: HardwareProfile, physics: EstimateColumns
+    ) -> NDArray[np.float64]:
+        """Predicted time of every configuration, in microseconds."""
+        rows = feature_matrix(problem, table, profile, physics)
+        times: NDArray[np.float64] = physics.time_us * np.exp(self.trees.predict(rows))
+        return times
+
+    def save(self, path: Path) -> None:
+        """Write ``path`` (.npz) and its manifest (.json beside it), each whole or not at all."""
+        buffer = io.BytesIO()
+        arrays = self.trees.arrays() | {
+            "format": np.array([FORMAT]),
+            "features": np.array(list(FEATURES)),
+            "spread": np.array([self.low, self.high]),
+        }
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+        with atomic_write(path.with_suffix(".json")) as stream:
+            json.dump(self.manifest, stream, indent=1, sort_keys=True)
+            stream.write("\n")
+        with atomic_write(path, "wb") as stream:
+            stream.write(buffer.getvalue())
+
+
+def load_ranker(path: str | os.PathLike[str]) -> Ranker:
+    """Read a model file and its manifest. Raises ``ModelError`` for anything but a sound one."""
+    file = Path(path)
+    try:
+        return _parse(file.read_bytes(), file.with_suffix(".json").read_text("utf-8"), str(file))
+    except OSError as error:
+        raise ModelError(f"cannot read the model {file}: {error.strerror}") from None
+
+
+def _parse(data: bytes, manifest_text: str, where: str) -> Ranker:
+    arrays = _arrays(data, where)
+    try:
+        manifest = json.loads(manifest_text)
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{where}: the manifest is not JSON: {error}") from None
+    if not isinstance(manifest, dict):
+        raise ModelError(f"{where}: the manifest must be a JSON object")
+    version = arrays.get("format")
+    if version is None or version.shape != (1,) or int(version[0]) != FORMAT:
+        raise ModelError(f"{where}: not a model of format {FORMAT}; train it again")
+    names = arrays.get("features")
+    if names is None or names.dtype.kind != "U" or names.tolist() != list(FEATURES):
+        raise ModelError(f"{where}: fitted on other features than this version has; train it again")
+    spread = arrays.get("spread")
+    if spread is None or spread.shape != (2,) or not np.isfinite(spread).all():
+        raise ModelError(f"{where}: array 'spread' must hold two finite numbers")
+    trees = Trees.checked(arrays, len(FEATURES), where)
+    return Ranker(trees, float(spread[0]), float(spread[1]), manifest)
+
+
+def _arrays(data: bytes, where: str) -> dict[str, NDArray[Any]]:
+    """Every array of an .npz, with nothing unpickled and nothing inflated past ``MOST_BYTES``."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > MOST_BYTES:
+                raise ModelError(f"{where}: larger than {MOST_BYTES} bytes")
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except ModelError:
+        raise
+    except Exception as error:  # a hostile file may break the reader anywhere
+        raise ModelError(f"{where}: not a model file: {error}") from None
+
+
+def own_model_path() -> Path:
+    """Where ``train`` installs a user's own model."""
+    return user_dir() / "models" / "ranker.npz"
+
+
+def default_ranker() -> Ranker | None:
+    """The user's own model where there is one, else the shipped one, else None."""
+    own = own_model_path()
+    try:
+        return _cached(str(own), own.stat().st_mtime_ns)
+    except OSError:
+        return _shipped()
+
+
+@lru_cache(maxsize=4)
+def _cached(path: str, _modified: int) -> Ranker:
+    return load_ranker(path)
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> Ranker | None:
+    folder = packaged("models")
+    try:
+        data = folder.joinpath("ranker.npz").read_bytes()
+        manifest = folder.joinpath("ranker.json").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    return _parse(data, manifest, "the shipped model")

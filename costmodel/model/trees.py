@@ -1,0 +1,125 @@
+"""Boosted regression trees as plain arrays, evaluated by numpy alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.errors import ModelError
+
+#: a file may not ask for more than this: a stranger's model must not exhaust memory
+MOST_NODES = 5_000_000
+MOST_DEPTH = 64
+
+
+@dataclass(frozen=True)
+class Trees:
+    """A sum of trees over ``n_features`` columns.
+
+    Node arrays are flat over all trees: at node i a row goes to ``left[i]`` where its feature
+    ``feature[i]`` is at most ``threshold[i]``, else to ``right[i]``; a leaf points to itself and
+    holds ``value[i]``. ``roots`` are the trees' first nodes, ``depth`` the longest path.
+    """
+
+    feature: NDArray[np.int32]
+    threshold: NDArray[np.float64]
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    value: NDArray[np.float64]
+    roots: NDArray[np.int32]
+    baseline: float
+    depth: int
+    n_features: int
+
+    def predict(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+        """Sum over trees for each row of [rows, n_features]."""
+        count = len(rows)
+        flat = np.ascontiguousarray(rows, dtype=np.float64).ravel()
+        base = (np.arange(count) * self.n_features)[:, None]
+        node = np.broadcast_to(self.roots, (count, len(self.roots)))
+        for _ in range(self.depth):
+            goes_left = flat[base + self.feature[node]] <= self.threshold[node]
+            node = np.where(goes_left, self.left[node], self.right[node])
+        total: NDArray[np.float64] = self.baseline + self.value[node].sum(axis=1)
+        return total
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays to store."""
+        return {
+            "feature": self.feature,
+            "threshold": self.threshold,
+            "left": self.left,
+            "right": self.right,
+            "value": self.value,
+            "roots": self.roots,
+            "baseline": np.array([self.baseline]),
+            "depth": np.array([self.depth]),
+        }
+
+    @classmethod
+    def checked(cls, arrays: dict[str, NDArray[Any]], n_features: int, where: str) -> Trees:
+        """Rebuild from stored arrays; every index, shape and bound is checked first.
+
+        Raises ``ModelError`` naming the file and the array.
+        """
+
+        def column(name: str, kind: str) -> NDArray[Any]:
+            array = arrays.get(name)
+            if array is None or array.ndim != 1 or array.dtype.kind != kind:
+                raise ModelError(f"{where}: array {name!r} is missing or is not 1-D of kind {kind}")
+            if len(array) > MOST_NODES:
+                raise ModelError(f"{where}: array {name!r} has {len(array)} entries")
+            if kind == "f" and not np.isfinite(array).all():
+                raise ModelError(f"{where}: array {name!r} holds numbers that are not finite")
+            return array
+
+        feature, left, right = (column(n, "i") for n in ("feature", "left", "right"))
+        threshold, value = column("threshold", "f"), column("value", "f")
+        roots, depth, baseline = column("roots", "i"), column("depth", "i"), column("baseline", "f")
+        nodes = len(feature)
+        if not nodes or any(len(a) != nodes for a in (left, right, threshold, value)):
+            raise ModelError(f"{where}: node arrays are empty or differ in length")
+        if len(depth) != 1 or len(baseline) != 1 or not 0 <= depth[0] <= MOST_DEPTH:
+            raise ModelError(f"{where}: depth and baseline must be one number each, depth <= 64")
+        if feature.min() < 0 or feature.max() >= n_features:
+            raise ModelError(f"{where}: a node asks for a feature outside 0..{n_features - 1}")
+        own = np.arange(nodes)
+        for name, child in (("left", left), ("right", right)):
+            if ((child < own) | (child >= nodes)).any():
+                raise ModelError(f"{where}: {name} points backwards or outside the nodes")
+        if not len(roots) or roots.min() < 0 or roots.max() >= nodes:
+            raise ModelError(f"{where}: a root lies outside the nodes")
+        return cls(
+            feature.astype(np.int32), threshold.astype(np.float64), left.astype(np.int32),
+            right.astype(np.int32), value.astype(np.float64), roots.astype(np.int32),
+            float(baseline[0]), int(depth[0]), n_features,
+        )  # fmt: skip
+
+
+def trees_of(models: list[Any], n_features: int) -> Trees:
+    """The mean of fitted ``HistGradientBoostingRegressor`` models as one set of trees."""
+    parts: dict[str, list[NDArray[Any]]] = {k: [] for k in ("f", "t", "l", "r", "v")}
+    roots, offset, depth = [], 0, 0
+    for model in models:
+        for (predictor,) in model._predictors:
+            nodes = predictor.nodes
+            own = np.arange(len(nodes))
+            leaf = nodes["is_leaf"].astype(bool)
+            parts["f"].append(np.where(leaf, 0, nodes["feature_idx"]))
+            parts["t"].append(np.where(leaf, 0.0, nodes["num_threshold"]))
+            parts["l"].append(np.where(leaf, own, nodes["left"]) + offset)
+            parts["r"].append(np.where(leaf, own, nodes["right"]) + offset)
+            parts["v"].append(np.where(leaf, nodes["value"], 0.0) / len(models))
+            roots.append(offset)
+            offset += len(nodes)
+            depth = max(depth, int(nodes["depth"].max()))
+    joined = {key: np.concatenate(arrays) for key, arrays in parts.items()}
+    baseline = float(np.mean([np.ravel(model._baseline_prediction)[0] for model in models]))
+    return Trees(
+        joined["f"].astype(np.int32), joined["t"].astype(np.float64), joined["l"].astype(np.int32),
+        joined["r"].astype(np.int32), joined["v"].astype(np.float64), np.array(roots, np.int32),
+        baseline, depth, n_features,
+    )  # fmt: skip

@@ -1,0 +1,196 @@
+"""Time of every configuration from physics alone: no fitted model, and each part can be read.
+
+A launch takes: the launch floor, the first loads' latency, then for each round of programs on the
+busiest unit its K steps and its epilogue, and for split-K the addition of parts. A step takes the
+longest of its arithmetic, its traffic from L2, and its share of a load's latency that the
+pipeline's depth leaves uncovered. The whole is at least what DRAM needs for its traffic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.config import ConfigTable, KernelConfig
+from costmodel.physics.roofline import Roofline, copy_bandwidth_gb_s, peak_of, roofline
+from costmodel.physics.traffic import TrafficColumns, traffic_columns
+from costmodel.physics.waves import WaveColumns, wave_columns
+from costmodel.problem import Gemm
+from costmodel.profile import HardwareProfile
+from costmodel.resources.footprint import FootprintColumns, footprint_columns
+from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, matrix_unit
+from costmodel.resources.occupancy import OccupancyColumns, occupancy_columns
+from costmodel.resources.registers import RegisterColumns, register_columns
+
+Column = NDArray[np.float64]
+BOUNDS = ("compute", "memory", "latency")
+
+#: a load that misses L2, from issue to data: 0.6 to 0.8 us at the clocks of sm_80 and sm_90
+#: (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU", arXiv 2402.13499)
+_DRAM_LATENCY_US = 0.7
+#: bytes a clock that L2 hands to one unit (same paper: 5.5 to 7 TB/s over 132 units)
+_L2_BYTES_PER_CLOCK = 32.0
+#: shared memory reads a clock and unit, which the matrix unit's operands share (CUDA guide)
+_SHARED_BYTES_PER_CLOCK = 128.0
+#: mma.sync reaches 62 % of the rate of wgmma on Hopper (same paper, table of tensor-core rates)
+_MMA_SYNC_SHARE = 0.62
+#: barrier, address and issue work of one K step that no overlap hides
+_STEP_US = 0.03
+#: registers spilled turn into local traffic in every step; 128x256 by 4 warps took 8 times longer
+_SPILL_SLOWDOWN = 0.08
+#: store, layout conversion and the write's way out for one tile, beyond its bytes
+_EPILOGUE_US = 0.5
+#: counting arrivals and waiting for the last part
+_SPLIT_US = 1.5
+#: clock assumed where a profile knows none
+_CLOCK_MHZ = 1500.0
+
+
+@dataclass(frozen=True)
+class EstimateColumns:
+    """Everything that physics says about configurations, one entry each; times in us."""
+
+    time_us: Column
+    compute_us: Column
+    memory_us: Column
+    latency_us: Column
+    epilogue_us: Column
+    split_us: Column
+    step_us: Column
+    bound: NDArray[np.int64]
+    matrix_share: Column
+    unit: NDArray[np.int64]
+    waves: WaveColumns
+    traffic: TrafficColumns
+    footprint: FootprintColumns
+    registers: RegisterColumns
+    occupancy: OccupancyColumns
+    roofline: Roofline
+
+
+def estimate_columns(
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile
+) -> EstimateColumns:
+    """Price every configuration of a table. Never raises for one that is illegal or too big."""
+    unit = matrix_unit(problem, table, profile)
+    registers = register_columns(problem, table, profile)
+    occupancy = occupancy_columns(problem, table, profile)
+    waves = wave_columns(problem, table, profile, occupancy.blocks)
+    traffic = traffic_columns(problem, table, profile, waves)
+    floor = roofline(problem, profile)
+    clock_mhz = profile.peak_clock_mhz or profile.boost_clock_mhz or _CLOCK_MHZ
+    size = problem.element_bytes
+
+    # blocks that share a unit share its rates
+    sharing = np.clip(np.ceil(waves.programs / profile.units), 1, waves.slots / profile.units)
+    share = matrix_share(problem, table, profile, unit)
+    flop = 2.0 * table.block_m * table.block_n * table.block_k
+    unit_flop_per_us = peak_of(problem, profile) * 1e6 / profile.units
+    spill = 1.0 + _SPILL_SLOWDOWN * registers.spilled
+    compute_step = sharing * flop / (unit_flop_per_us * share) * spill
+    step_bytes = (
+        np.minimum(table.block_m, problem.m) + np.minimum(table.block_n, problem.n)
+    ) * table.block_k * size  # fmt: skip
+    l2_step = sharing * step_bytes / (_L2_BYTES_PER_CLOCK * clock_mhz)
+    # the pipeline holds stages - 1 steps in flight: each covers that share of a load's latency
+    latency_step = _DRAM_LATENCY_US / np.maximum(table.num_stages - 1, 1)
+    step = np.maximum(np.maximum(compute_step, l2_step), latency_step) + _STEP_US
+    whole = waves.rounds * waves.steps
+
+    bandwidth = copy_bandwidth_gb_s(profile) * 1e3  # bytes a microsecond
+    dram_us = (traffic.dram_bytes + traffic.store_bytes) / bandwidth
+    tile_bytes = table.block_m * table.block_n * problem.out_bytes
+    unit_bandwidth = bandwidth / profile.units
+    epilogue_us = waves.rounds * (_EPILOGUE_US + sharing * tile_bytes / (2 * unit_bandwidth))
+    # the last block reads every part of its tile alone
+    part_bytes = table.block_m * table.block_n * 4.0 * (table.split_k + 1)
+    split_us = np.where(
+        table.split_k > 1, _SPLIT_US + part_bytes / (_L2_BYTES_PER_CLOCK * clock_mhz), 0.0
+    )
+    start_us = floor.floor_us + _DRAM_LATENCY_US
+    busy_us = np.maximum(whole * step + epilogue_us, dram_us)
+    compute_us = whole * compute_step
+    memory_us = np.maximum(dram_us, whole * l2_step)
+    latency_us = whole * latency_step + start_us + split_us
+    bound = np.argmax(np.stack([compute_us, memory_us, latency_us]), axis=0)
+    return EstimateColumns(
+        start_us + busy_us + split_us, compute_us, memory_us, latency_us, epilogue_us, split_us,
+        step, bound, share, unit, waves, traffic, footprint_columns(problem, table, profile),
+        registers, occupancy, floor,
+    )  # fmt: skip
+
+
+def matrix_share(
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile, unit: NDArray[np.int64]
+) -> Column:
+    """Share of the matrix unit's peak that the instruction's shape allows.
+
+    wgmma reads 64 rows of A and N columns of B from shared memory a step: below 64 columns that
+    reading takes longer than the products. On chips with wgmma, mma.sync runs at a lower rate.
+    """
+    block_m, block_n = kernel_blocks(table)
+    width = np.minimum(block_n, 256)
+    per_clock = peak_of(problem, profile) * 1e12 / profile.units / 2
+    per_clock /= (profile.peak_clock_mhz or profile.boost_clock_mhz or _CLOCK_MHZ) * 1e6
+    k_step = 32 // problem.element_bytes
+    products = 64 * width * k_step / per_clock
+    reading = (64 + width) * k_step * problem.element_bytes / _SHARED_BYTES_PER_CLOCK
+    wgmma = products / np.maximum(products, reading)
+    modern = "wgmma" in profile.mma or "tcgen05" in profile.mma
+    plain = _MMA_SYNC_SHARE if modern else 1.0
+    # tiles below 16 rows a warp leave part of each instruction idle
+    return np.where(unit >= MatrixUnit.WGMMA, np.where(unit == MatrixUnit.MFMA, 1.0, wgmma), plain)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What physics says of one configuration; times in microseconds."""
+
+    time_us: float
+    bound: str
+    compute_us: float
+    memory_us: float
+    latency_us: float
+    epilogue_us: float
+    split_us: float
+    roofline_us: float
+    arithmetic_intensity: float
+    shared_bytes: int
+    registers: int
+    blocks_per_unit: int
+    tiles: int
+    rounds: int
+    fill: float
+    dram_bytes: float
+    l2_bytes: float
+
+
+def estimate(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -> Estimate:
+    """``estimate_columns`` of one configuration, as scalars."""
+    columns = estimate_columns(problem, ConfigTable.of(config), profile)
+    return estimate_row(problem, columns, 0)
+
+
+def estimate_row(problem: Gemm, columns: EstimateColumns, row: int) -> Estimate:
+    """One row of ``EstimateColumns`` as scalars."""
+    return Estimate(
+        time_us=float(columns.time_us[row]),
+        bound=BOUNDS[int(columns.bound[row])],
+        compute_us=float(columns.compute_us[row]),
+        memory_us=float(columns.memory_us[row]),
+        latency_us=float(columns.latency_us[row]),
+        epilogue_us=float(columns.epilogue_us[row]),
+        split_us=float(columns.split_us[row]),
+        roofline_us=columns.roofline.time_us,
+        arithmetic_intensity=problem.arithmetic_intensity,
+        shared_bytes=int(columns.footprint.shared_bytes[row]),
+        registers=int(columns.registers.allocated[row]),
+        blocks_per_unit=int(columns.occupancy.blocks[row]),
+        tiles=int(columns.waves.tiles[row]),
+        rounds=int(columns.waves.rounds[row]),
+        fill=float(columns.waves.fill[row]),
+        dram_bytes=float(columns.traffic.dram_bytes[row]),
+        l2_bytes=float(columns.traffic.l2_bytes[row]),
+    )

@@ -1,0 +1,47 @@
+"""The roofline: the least time that arithmetic or memory traffic alone would take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from costmodel.problem import Gemm
+from costmodel.profile import HardwareProfile
+from costmodel.resources.matrix_unit import precision_of
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Times in microseconds; ``time_us`` is the larger plus the launch floor."""
+
+    compute_us: float
+    memory_us: float
+    floor_us: float
+
+    @property
+    def time_us(self) -> float:
+        return max(self.compute_us, self.memory_us) + self.floor_us
+
+
+def roofline(problem: Gemm, profile: HardwareProfile) -> Roofline:
+    """FLOP over the dense peak, compulsory bytes over the bandwidth that a copy reaches.
+
+    An unknown copy bandwidth is the data sheet's, an unknown launch floor 0.
+    """
+    peak_tflops = peak_of(problem, profile)
+    compute_us = problem.flops / (peak_tflops * 1e6)
+    memory_us = problem.compulsory_bytes / (copy_bandwidth_gb_s(profile) * 1e3)
+    return Roofline(compute_us, memory_us, profile.launch_floor_us or 0.0)
+
+
+def peak_of(problem: Gemm, profile: HardwareProfile) -> float:
+    """Dense peak for the problem's types, in TFLOPS."""
+    precision = precision_of(problem, profile) if problem.dtype == "fp32" else None
+    peak = profile.peak(problem.dtype, precision)
+    if not peak:
+        raise ValueError(f"{profile.name} has no rate for {problem.dtype}")
+    return peak
+
+
+def copy_bandwidth_gb_s(profile: HardwareProfile) -> float:
+    """What a large copy reaches, in GB/s of bytes read and written."""
+    return profile.copy_bandwidth_gb_s or profile.bandwidth_gb_s

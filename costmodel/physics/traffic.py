@@ -1,0 +1,66 @@
+"""Bytes moved at each level: from L2 into the units, and from DRAM into L2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.config import ConfigTable
+from costmodel.physics.waves import WaveColumns
+from costmodel.problem import Gemm
+from costmodel.profile import HardwareProfile
+
+Column = NDArray[np.float64]
+
+#: L2 assumed where a profile does not know it: the smallest of the chips described, 4 MiB
+_SMALLEST_L2_BYTES = 4 * 2**20
+_PART_BYTES = 4  # split-K's partial sums are fp32
+
+
+@dataclass(frozen=True)
+class TrafficColumns:
+    """Bytes, one entry a configuration: all loads of operands, what of it DRAM serves, and C."""
+
+    l2_bytes: Column
+    dram_bytes: Column
+    store_bytes: Column
+    part_bytes: Column
+
+
+def traffic_columns(
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile, waves: WaveColumns
+) -> TrafficColumns:
+    """Traffic under the grouped tile order.
+
+    The programs in flight form a patch of about ``group_m`` rows of tiles; within it each row of
+    A and column of B is fetched once from DRAM and met in L2 by the rest. From patch to patch an
+    operand is met again only as far as it stays in L2 (reuse by unique rows and columns in
+    flight as in AMD's Origami, residency 1 where the operand fits).
+    """
+    size = problem.element_bytes
+    a_once = float(problem.m * problem.k * problem.batch * size)
+    b_once = float(problem.n * problem.k * problem.batch * size)
+    # masked rows and columns move no bytes; each operand is loaded once a tile row or column
+    l2 = a_once * waves.tiles_n + b_once * waves.tiles_m
+
+    in_flight = np.minimum(waves.slots, waves.programs) / table.split_k
+    group = np.minimum(np.maximum(table.group_m, 1), waves.tiles_m)
+    patch_m = np.clip(np.minimum(group, in_flight), 1, waves.tiles_m)
+    patch_n = np.clip(in_flight / patch_m, 1, waves.tiles_n)
+    a_misses = np.ceil(waves.tiles_n / patch_n)
+    b_misses = np.ceil(waves.tiles_m / patch_m)
+    capacity = (profile.l2_bytes or _SMALLEST_L2_BYTES) * (profile.l2_partitions or 1)
+    capacity += profile.mall_bytes or 0
+    # between two passes over A, a band of B and of A itself goes by
+    resident_a = np.clip(capacity / (a_once + b_once), 0.0, 1.0)
+    dram = a_once * (1 + (a_misses - 1) * (1 - resident_a))
+    dram = dram + b_once * (1 + (b_misses - 1) * (1 - resident_a))
+    c_passes = 2.0 if problem.beta else 1.0
+    store = np.full(
+        len(table), problem.m * problem.n * problem.batch * problem.out_bytes * c_passes
+    )
+    area = table.block_m * table.block_n * waves.tiles
+    parts = np.where(table.split_k > 1, area * table.split_k * _PART_BYTES, 0)
+    return TrafficColumns(l2, dram, store, parts.astype(np.float64))

@@ -1,0 +1,196 @@
+"""``tune``: measure only the top few of a prediction, beside the vendor's GEMM, and remember."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from costmodel.answers import Answer, now, recall, remember
+from costmodel.config import KernelConfig
+from costmodel.errors import ConfigError, DeviceError
+from costmodel.paths import user_dir
+from costmodel.predict import Prediction, predict_best
+from costmodel.problem import Gemm
+from costmodel.profile import HardwareProfile, resolve_profile
+from costmodel.records.log import RunLog
+from costmodel.records.schema import Row, config_of
+
+#: the fastest few are timed once more, the vendor's GEMM between them: one noisy minimum is not
+#: an answer
+_FINALISTS = 3
+#: two medians closer than this are a tie; repeats of one kernel differ by 0.4 % (H200, 180 us)
+TIE = 0.005
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What was measured and chosen. ``rows`` are the measured rows, empty where none was needed."""
+
+    problem: Gemm
+    config: KernelConfig
+    time_us: float
+    vendor_us: float | None
+    measured: int
+    rows: list[Row]
+    prediction: Prediction
+    note: str
+
+    @property
+    def vendor_ratio(self) -> float | None:
+        """Vendor's time over ours: above 1 is faster than the vendor."""
+        return None if self.vendor_us is None else self.vendor_us / self.time_us
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, with each configuration measured and its time."""
+        return {
+            "problem": str(self.problem),
+            "profile": self.prediction.profile.name,
+            "config": self.config.as_dict(),
+            "time_us": self.time_us,
+            "tflops": self.problem.flops / (self.time_us * 1e6),
+            "vendor_us": self.vendor_us,
+            "vendor_ratio": self.vendor_ratio,
+            "configs_measured": self.measured,
+            "predicted_us": self.prediction.time_us,
+            "note": self.note,
+            "runs": [
+                {
+                    "config": str(config_of(row) or "vendor"),
+                    "time_us": row["time_us"],
+                    "p10_us": row["p10_us"],
+                    "p90_us": row["p90_us"],
+                    "error": row["error"],
+                    "invalidity": row["invalidity"],
+                }
+                for row in self.rows
+            ],
+        }
+
+
+def survivors(count: int, top_k: int | float) -> int:
+    """How many of ``count`` configurations to measure: a whole number, or a share of them.
+
+    0.5 of 6 is 3; never less than 1 nor more than ``count``. Raises ``ConfigError``.
+    """
+    if isinstance(top_k, bool) or not isinstance(top_k, (int, float)) or not top_k > 0:
+        raise ConfigError(f"top_k must be a positive number or share, got {top_k!r}")
+    wanted = round(count * top_k) if isinstance(top_k, float) and top_k <= 1 else int(top_k)
+    return min(max(wanted, 1), count)
+
+
+def tune(
+    shape: Gemm | Iterable[int],
+    profile: str | os.PathLike[str] | HardwareProfile | None = None,
+    *,
+    top_k: int | float = 8,
+    again: bool = False,
+    log: str | os.PathLike[str] | None = None,
+    device: int = 0,
+    **options: Any,
+) -> TuneResult:
+    """Measure the ``top_k`` best predicted configurations and return the fastest.
+
+    The answer is remembered, and later calls (and ``predict_best``) return it without measuring,
+    until the kernel changes or ``again`` is set. Rows go to ``log``, the user's own by default. A
+    candidate whose result is wrong never wins. Where one candidate survives pruning it is returned
+    unmeasured. Raises ``DeviceError`` where there is no GPU, or where every candidate failed.
+    """
+    problem = Gemm.of(shape, **options)  # type: ignore[arg-type]
+    chip = resolve_profile(profile)
+    prediction = predict_best(problem, chip, use_measured=False)
+    known = None if again else recall(problem, chip)
+    if known is not None:
+        note = f"measured before, on {known.timestamp}"
+        return TuneResult(
+            problem, known.config, known.time_us, known.vendor_us, 0, [], prediction, note
+        )
+    if len(prediction.ranking) == 1:
+        note = "one candidate survived pruning: nothing to measure"
+        return TuneResult(
+            problem, prediction.config, prediction.time_us, None, 0, [], prediction, note
+        )
+    count = survivors(len(prediction.ranking), top_k)
+    chosen = list(prediction.ranking.configs[:count])
+    rows = _measure(problem, chip, chosen, device, RunLog(log or user_dir() / "log.jsonl"))
+    return _decide(problem, chosen, rows, prediction)
+
+
+def _measure(
+    problem: Gemm, chip: HardwareProfile, chosen: list[KernelConfig], device: int, log: RunLog
+) -> list[Row]:
+    from costmodel.measure.bench import new_run_id
+    from costmodel.measure.worker import MeasuringProcess, WorkerOptions
+
+    _require_gpu()
+    rows: list[Row] = []
+    with MeasuringProcess(WorkerOptions(device=device, run=new_run_id())) as process:
+        at_hand = process.facts["device"] or chip.name
+        if at_hand != chip.name:
+            raise DeviceError(
+                f"the GPU at hand is {at_hand}, not {chip.name}: leave the profile out to tune it, "
+                "or use predict for the other chip"
+            )
+
+        def run(configs: Sequence[KernelConfig | None]) -> None:
+            for row in process.measure(problem, configs):
+                log.append(row)
+                rows.append(row)
+
+        run([None, *chosen, None])
+        for config in _fastest(rows, chosen)[:_FINALISTS]:
+            run([config, None])
+    return rows
+
+
+def _require_gpu() -> None:
+    try:
+        import torch
+    except ImportError:
+        raise DeviceError(
+            "tuning measures on a GPU and needs torch and triton: "
+            "pip install 'triton-costmodel[gpu]'; predict needs neither"
+        ) from None
+    if not torch.cuda.is_available():
+        raise DeviceError("tuning needs a GPU that torch can see; predict needs none")
+
+
+def _times(rows: list[Row]) -> dict[KernelConfig | None, list[float]]:
+    found: dict[KernelConfig | None, list[float]] = {}
+    for row in rows:
+        if row["invalidity"] == "correct":
+            found.setdefault(config_of(row), []).append(row["time_us"])
+    return found
+
+
+def _fastest(rows: list[Row], chosen: list[KernelConfig]) -> list[KernelConfig]:
+    times = _times(rows)
+    return sorted((c for c in chosen if c in times), key=lambda c: float(np.median(times[c])))
+
+
+def _decide(
+    problem: Gemm, chosen: list[KernelConfig], rows: list[Row], prediction: Prediction
+) -> TuneResult:
+    """The fastest finalist by its last time; inside the noise the better predicted one."""
+    times = _times(rows)
+    ours = {config: times[config][-1] for config in chosen if len(times.get(config, ())) > 1}
+    if not ours:
+        reasons = {row["reason"] for row in rows if row["reason"]}
+        raise DeviceError(f"no candidate ran correctly on {problem}: " + "; ".join(sorted(reasons)))
+    least = min(ours.values())
+    tied = [config for config in chosen if config in ours and ours[config] <= least * (1 + TIE)]
+    config = tied[0]  # ``chosen`` is in predicted order: the same answer every time
+    row = [r for r in rows if config_of(r) == config][-1]
+    vendor = float(np.median(times[None])) if None in times else None
+    note = "measured"
+    if len(tied) > 1:
+        note = f"a tie of {len(tied)} within {TIE:.1%}: the best predicted of them"
+    remember(
+        problem,
+        prediction.profile,
+        Answer(config, ours[config], row["p10_us"], row["p90_us"], vendor, now()),
+    )
+    return TuneResult(problem, config, ours[config], vendor, len(chosen), rows, prediction, note)
