@@ -415,7 +415,6 @@ def test_the_launcher_takes_what_pruning_keeps(sizes, dtype, layout, template, s
     assert broken_rule(problem, config, H100) is not None or takes(problem, config)
 
 
-@pytest.mark.xfail(raises=ConfigError, reason="pruning does not know these two limits of a launch")
 @pytest.mark.parametrize(
     ("problem", "config"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from importlib import metadata
+from importlib import import_module, metadata
 
 import typer
 
@@ -13,8 +13,13 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
+    # a fault of ours shows Python's own traceback: it can be pasted, and holds no local values
+    pretty_exceptions_enable=False,
     help="Which Triton GEMM configuration is fastest for a shape on a chip, and why.",
 )
+
+#: importing one registers its commands, in the order of the help
+COMMANDS = ("predicting", "tuning", "measuring", "training", "judging", "profiles", "cache")
 
 
 def _print_version(wanted: bool) -> None:
@@ -34,10 +39,10 @@ def _frame(
 
 def main() -> None:
     """Entry point: our own errors become one line and exit status 2."""
-    from costmodel.cli import measuring  # noqa: F401  (registers its commands)
-
+    for name in COMMANDS:
+        import_module(f"costmodel.cli.{name}")
     try:
         app()
     except CostModelError as error:
-        typer.echo(f"costmodel: {error}", err=True)
+        typer.echo(f"costmodel: {' '.join(str(error).split())}", err=True)
         sys.exit(2)

@@ -1,15 +1,19 @@
-"""A measuring process of its own: a configuration that kills its CUDA context kills only that.
+"""Owns a measuring process: a configuration that kills its GPU context kills only that process.
 
-The parent sends jobs and gets rows back one at a time; if the process dies or hangs, the
-configuration in flight becomes a row with the reason, and a fresh process takes the rest.
+The process is a plain child that speaks JSON lines, so that it starts from any script, notebook or
+prompt, and nothing of the caller's is imported again. If it dies or hangs, the configuration in
+flight becomes a row with the reason, and a fresh process takes the rest.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import json
+import queue
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from costmodel.config import KernelConfig
@@ -33,49 +37,10 @@ class WorkerOptions:
     run: str = "unnamed"
 
 
-def serve(connection: Connection, options: WorkerOptions) -> None:
-    """Main of the child: measure what is asked until the parent closes the pipe."""
-    import signal
-
-    import torch
-
-    from costmodel.measure.bench import ProblemBench
-    from costmodel.measure.environment import environment
-    from costmodel.measure.timing import Stopwatch, pin_cpu
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    if options.cpu is not None:
-        pin_cpu(options.cpu)
-    torch.cuda.set_device(options.device)
-    stopwatch = Stopwatch(options.device, options.protocol)
-    stopwatch.warm_up()
-    facts = environment(options.device) | {"run": options.run}
-    connection.send(("ready", facts, stopwatch.floor()))
-    while True:
-        try:
-            problem, configs, sequence = connection.recv()
-        except EOFError:
-            return
-        try:
-            bench = ProblemBench(problem, stopwatch, facts | {"sequence": sequence})
-        except torch.cuda.OutOfMemoryError as error:
-            connection.send(("refused", str(error).split("\n", 1)[0]))
-            continue
-        for index, config in enumerate(configs):
-            connection.send(("begin", index))
-            row = bench.measure_vendor() if config is None else bench.measure(config)
-            connection.send(("row", index, row))
-            if "CUDA error" in (row["reason"] or ""):
-                connection.send(("lost",))
-                return  # the context is gone: every later call would fail too
-        connection.send(("done",))
-        del bench
-        torch.cuda.empty_cache()
-
-
 class MeasuringProcess:
-    """Owns one ``serve`` process and hides its deaths. Use as a context manager."""
+    """One measuring process and its successors. Use as a context manager."""
 
+    #: columns of the environment that every row shares, and the protocol's floor
     facts: dict[str, Any]
     floor: Timing
 
@@ -96,14 +61,18 @@ class MeasuringProcess:
         position = 0
         while position < len(configs):
             base = position
-            self._connection.send((problem, list(configs[base:]), self._sequence))
+            self._send(
+                problem=asdict(problem),
+                configs=[config and config.as_dict() for config in configs[base:]],
+                sequence=self._sequence,
+            )
             while True:
-                message = self._receive()
-                kind = message[0] if message else "died"
-                if kind == "row":
+                message = self._receive(_HANG_SECONDS)
+                kind = message["kind"] if message else "died"
+                if message and kind == "row":
                     self._sequence += 1
-                    position = base + message[1] + 1
-                    yield message[2]
+                    position = base + message["index"] + 1
+                    yield message["row"]
                 elif kind == "done":
                     return
                 elif kind != "begin":
@@ -114,15 +83,8 @@ class MeasuringProcess:
             if kind != "refused":
                 self._start()
 
-    def _why(self, message: Any) -> tuple[str, str]:
-        """T4's word and the reason for a configuration that gave no row."""
-        if message:
-            return "runtime", str(message[1]) or "the problem does not fit the GPU's memory"
-        if self._process.is_alive():
-            return "timeout", f"no answer in {_HANG_SECONDS:.0f} s"
-        return "runtime", "the measuring process died"
-
     def failure(self, problem: Gemm, config: KernelConfig | None, word: str, why: str) -> Row:
+        """The row of a measurement that could not be made."""
         from costmodel.measure.environment import kernel_hash
 
         self._sequence += 1
@@ -132,36 +94,69 @@ class MeasuringProcess:
             protocol=self.options.protocol.name, sequence=self._sequence - 1, **self.facts,
         )  # fmt: skip
 
-    def _receive(self) -> Any:
+    def _why(self, message: dict[str, Any] | None) -> tuple[str, str]:
+        """T4's word and the reason for a configuration that gave no row."""
+        if message:
+            return "runtime", message.get("why") or "the problem does not fit the GPU's memory"
+        if self._process.poll() is None:
+            return "timeout", f"no answer in {_HANG_SECONDS:.0f} s"
+        return "runtime", "the measuring process died"
+
+    def _send(self, **content: Any) -> None:
+        assert self._process.stdin is not None
         try:
-            if not self._connection.poll(_HANG_SECONDS):
-                return None
-            return self._connection.recv()
-        except (EOFError, OSError):
-            self._process.join(5)
+            self._process.stdin.write(json.dumps(content) + "\n")
+            self._process.stdin.flush()
+        except OSError:  # the death shows when its answer is read
+            return
+
+    def _receive(self, seconds: float) -> dict[str, Any] | None:
+        """The next message; None where the process ended or gave none in time."""
+        try:
+            line = self._lines.get(timeout=seconds)
+        except queue.Empty:
             return None
+        if not line:
+            self._process.wait()
+            return None
+        message: dict[str, Any] = json.loads(line)
+        return message
 
     def _start(self) -> None:
         if self.restarts >= 0:
             self._stop()
         self.restarts += 1
-        context = multiprocessing.get_context("spawn")
-        self._connection, child = context.Pipe()
-        self._process = context.Process(target=serve, args=(child, self.options), daemon=True)
-        self._process.start()
-        child.close()
-        try:
-            if not self._connection.poll(_START_SECONDS):
-                raise DeviceError("the measuring process did not come up; is the GPU in use?")
-            _, self.facts, self.floor = self._connection.recv()
-        except EOFError:
-            raise DeviceError(
-                "the measuring process ended at its start; its own message is above"
-            ) from None
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "costmodel.measure.serve"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8",
+        )  # fmt: skip
+        # a thread and a queue: a pipe cannot be read with a time limit on every system
+        self._lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._pump, args=(self._process, self._lines), daemon=True).start()
+        options = asdict(self.options)
+        self._send(**options)
+        ready = self._receive(_START_SECONDS)
+        if ready is None:
+            self._stop()
+            raise DeviceError("the measuring process did not start; its own message is above")
+        self.facts = ready["facts"]
+        self.floor = Timing(**ready["floor"])
+
+    @staticmethod
+    def _pump(process: subprocess.Popen[str], lines: queue.Queue[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.put(line)
+        lines.put("")
 
     def _stop(self) -> None:
-        self._connection.close()
-        self._process.join(2)
-        if self._process.is_alive():
+        try:
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+        except OSError:
+            pass
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.join()
+            self._process.wait()

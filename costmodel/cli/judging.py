@@ -1,0 +1,84 @@
+"""The scorecard on held-out shapes: evaluate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from costmodel.cli.app import app
+from costmodel.cli.problem import AsJson
+from costmodel.cli.show import markdown_table, print_json, print_table, working
+
+Section = tuple[str, Sequence[str], Sequence[Sequence[str]]]
+
+
+@app.command()
+def evaluate(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option(help="Log or shard to judge by (repeatable); the shipped runs by default."),
+    ] = None,
+    profile: Annotated[str, typer.Option(help="Chip whose runs count.")] = "h200-sxm",
+    model: Annotated[
+        Path | None, typer.Option(help="Model file to judge; the installed one by default.")
+    ] = None,
+    physics: Annotated[bool, typer.Option("--physics", help="Judge the estimate alone.")] = False,
+    as_json: AsJson = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
+) -> None:
+    """How near the best measured configuration the ranking comes, on held-out shapes.
+
+    Each share is the best measured time over the best time among the first k chosen.
+
+    Example: `costmodel evaluate --profile h200-sxm --json`
+    """
+    from costmodel.evaluate import evaluate as run_evaluate
+
+    with working("ranking the held-out shapes"):
+        card = run_evaluate(runs or None, profile, model=model, physics_only=physics).as_dict()
+    if as_json:
+        print_json(card)
+        return
+    head = f"{card['n_shapes']} held-out shapes on {profile}, ranked by {card['ranked_by']}"
+    typer.echo(f"{head}\n" if markdown else head)
+    for title, columns, rows in sections(card):
+        if markdown:
+            typer.echo(f"**{title}**\n\n{markdown_table(columns, rows)}\n")
+        else:
+            print_table(title, columns, rows)
+
+
+def sections(card: Mapping[str, Any]) -> list[Section]:
+    """The scorecard as tables of texts: no mean without its worst case beside it."""
+    summary = ("geometric mean", "10th percentile", "worst")
+    top = [(f"top {k}", *_cells(figures)) for k, figures in card["top"].items()]
+    baselines = [(name, *_cells(figures)) for name, figures in card["baselines"].items()]
+    worst = [
+        (row["problem"], f"{row['share']:.3f}", row["chosen"], row["best"]) for row in card["worst"]
+    ]
+    others = [
+        ("best configuration survives pruning", _share(card["prune_recall"])),
+        ("Kendall's tau, mean", _share(card["kendall_tau"])),
+        ("relative error of time, median of the first 16", _share(card["median_time_error"])),
+        ("share of times inside the 90% interval", _share(card["interval_coverage"])),
+        ("configurations a shape, median", f"{card['configs_per_shape_median']:.0f}"),
+        ("distance to the nearest training shape", _share(card["nearest_training_shape"])),
+    ]
+    return [
+        ("Share of the best, over shapes", ("first k", *summary), top),
+        ("Other ways of choosing one", ("way", *summary), baselines),
+        ("The five worst", ("shape", "share", "chosen", "best"), worst),
+        ("Beside that", ("figure", "value"), others),
+    ]
+
+
+def _cells(figures: Mapping[str, float]) -> tuple[str, str, str]:
+    geomean, p10, least = (_share(figures[name]) for name in ("geomean", "p10", "min"))
+    return geomean, p10, least
+
+
+def _share(value: float) -> str:
+    return f"{value:.3f}"

@@ -1,0 +1,102 @@
+"""Commands that need no GPU: predict, explain."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from costmodel.cli.app import app
+from costmodel.cli.problem import (
+    AsJson,
+    Batch,
+    DType,
+    K,
+    Layout,
+    M,
+    N,
+    ProblemCommand,
+    Profile,
+    problem_of,
+)
+from costmodel.cli.show import print_json, print_table
+
+Top = Annotated[int, typer.Option(min=1, help="Configurations to list.")]
+
+
+@app.command(cls=ProblemCommand)
+def predict(
+    m: M,
+    n: N,
+    k: K,
+    profile: Profile = None,
+    dtype: DType = "fp16",
+    layout: Layout = "nt",
+    batch: Batch = 1,
+    top: Top = 5,
+    as_json: AsJson = False,
+) -> None:
+    """The fastest configuration for a shape on a chip, without running anything.
+
+    Example: `costmodel predict 4096 4096 4096 --profile h200-sxm --dtype bf16`
+    """
+    from costmodel.explain.text import SOURCES
+    from costmodel.predict import predict_best
+
+    prediction = predict_best(problem_of(m, n, k, dtype, layout, batch), profile)
+    if as_json:
+        print_json(prediction.as_dict(top))
+        return
+    low, high = prediction.interval
+    typer.echo(
+        f"{prediction.problem} on {prediction.profile.name}: {prediction.config}\n"
+        f"{prediction.time_us:.2f} us (90% between {low:.2f} and {high:.2f}), "
+        f"{prediction.tflops:.1f} TFLOPS, bound by {prediction.bound}; "
+        f"{SOURCES[prediction.source]}"
+    )
+    flop = prediction.problem.flops / 1e6
+    rows = []
+    for place in range(min(top, len(prediction.ranking))):
+        row = prediction.ranking[place]
+        rows.append(
+            (
+                str(row.config),
+                f"{row.time_us:.2f}",
+                f"{row.interval[0]:.2f}-{row.interval[1]:.2f}",
+                f"{flop / row.time_us:.1f}",
+                row.bound,
+            )
+        )
+    print_table("", ("configuration", "us", "90% interval", "TFLOPS", "bound"), rows)
+    counts = prediction.rejections.counts()
+    reasons = ", ".join(f"{count} {name}" for name, count in counts.items())
+    typer.echo(
+        f"{len(prediction.ranking)} configurations ranked, {len(prediction.rejections)} rejected"
+        + (f": {reasons}" if reasons else "")
+    )
+
+
+@app.command(cls=ProblemCommand)
+def explain(
+    m: M,
+    n: N,
+    k: K,
+    profile: Profile = None,
+    dtype: DType = "fp16",
+    layout: Layout = "nt",
+    batch: Batch = 1,
+    top: Top = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Why that configuration, what bounds it, and what keeps the shape from the roofline.
+
+    Example: `costmodel explain 512 512 8192 --profile h200-sxm`
+    """
+    from costmodel.explain.report import report
+    from costmodel.predict import predict_best
+
+    found = report(predict_best(problem_of(m, n, k, dtype, layout, batch), profile), top=top)
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        typer.echo(found.text())

@@ -1,0 +1,66 @@
+"""Output: tables for people, JSON for programs. Results go to stdout, progress to stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+#: the longest configuration beside five figures needs 90
+WIDTH = 100
+
+
+def print_json(value: Any) -> None:
+    """One JSON document; what is not finite becomes null, since JSON has no word for it."""
+    typer.echo(json.dumps(_plain(value), indent=2, allow_nan=False))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table of texts; every column but the first is right-aligned."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    if not console.is_terminal or console.width > WIDTH:
+        console.width = WIDTH
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, name in enumerate(columns):
+        table.add_column(Text(name), justify="right" if index else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same table in Markdown."""
+    marks = ["---", *("---:" for _ in columns[1:])]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (columns, marks, *rows))
+
+
+@contextmanager
+def working(message: str) -> Iterator[None]:
+    """A spinner on stderr while the block runs, only on a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(message):
+        yield
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,100 @@
+"""Measuring the best few of a prediction: tune."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from costmodel.cli.app import app
+from costmodel.cli.problem import (
+    AsJson,
+    Batch,
+    DType,
+    K,
+    Layout,
+    M,
+    N,
+    ProblemCommand,
+    Profile,
+    problem_of,
+)
+from costmodel.cli.show import print_json, print_table, working
+
+if TYPE_CHECKING:
+    from costmodel.tune import TuneResult
+
+MEASURED_COLUMNS = ("configuration", "us", "p10", "p90", "TFLOPS", "predicted us")
+
+
+@app.command(cls=ProblemCommand)
+def tune(
+    m: M,
+    n: N,
+    k: K,
+    profile: Profile = None,
+    dtype: DType = "fp16",
+    layout: Layout = "nt",
+    batch: Batch = 1,
+    top_k: Annotated[int, typer.Option(min=1, help="Configurations to measure.")] = 8,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the best few on the GPU at hand, beside the vendor's GEMM, and remember the best.
+
+    Example: `costmodel tune 4096 4096 4096 --top-k 8`
+    """
+    from costmodel.tune import tune as run_tune
+
+    problem = problem_of(m, n, k, dtype, layout, batch)
+    with working(f"measuring {problem}"):
+        result = run_tune(problem, profile, top_k=top_k)
+    if as_json:
+        print_json(result.as_dict())
+        return
+    typer.echo(summary(result))
+    if result.rows:
+        print_table("", MEASURED_COLUMNS, measured_rows(result))
+
+
+def summary(result: TuneResult) -> str:
+    """The answer, the vendor's beside it, and the note, as lines."""
+    prediction = result.prediction
+    rate = prediction.problem.flops / (result.time_us * 1e6)
+    lines = [
+        f"{prediction.problem} on {prediction.profile.name}: {result.config}",
+        f"{result.time_us:.2f} us, {rate:.1f} TFLOPS",
+    ]
+    if result.vendor_us is not None:
+        lines[-1] += (
+            f"; the vendor's GEMM {result.vendor_us:.2f} us, "
+            f"{result.vendor_us / result.time_us:.2f} times as long"
+        )
+    return "\n".join([*lines, result.note] if result.note else lines)
+
+
+def measured_rows(result: TuneResult) -> Sequence[Sequence[str]]:
+    """Cells for ``MEASURED_COLUMNS``: correct runs by time, then the failures with their word."""
+    from costmodel.records.schema import config_of
+
+    ranking = result.prediction.ranking
+    predicted = {row.config: row.time_us for row in map(ranking.__getitem__, _head(len(ranking)))}
+    flop = result.prediction.problem.flops / 1e6
+    cells: list[Sequence[str]] = []
+    for row in sorted(result.rows, key=lambda r: (r["time_us"] is None, r["time_us"] or 0.0)):
+        config = config_of(row)
+        name = "the vendor's GEMM" if config is None else str(config)
+        guess = predicted.get(config) if config is not None else None
+        guess_text = "" if guess is None else f"{guess:.2f}"
+        time_us = row["time_us"]
+        if time_us is None or row["invalidity"] != "correct":
+            cells.append((name, row["invalidity"], "", "", "", guess_text))
+            continue
+        edges = ("" if row[p] is None else f"{row[p]:.2f}" for p in ("p10_us", "p90_us"))
+        cells.append((name, f"{time_us:.2f}", *edges, f"{flop / time_us:.1f}", guess_text))
+    return cells
+
+
+def _head(length: int) -> range:
+    """Places of the ranking that can have been measured, as far as a table can show."""
+    return range(min(length, 64))
