@@ -6,9 +6,11 @@ shape are measured beside the vendor's GEMM.
 
 from __future__ import annotations
 
+import textwrap
+
 from costmodel.errors import CostModelError
 from costmodel.explain.report import report
-from costmodel.explain.text import us
+from costmodel.explain.text import WIDTH, us
 from costmodel.predict import Prediction, predict_best
 from costmodel.problem import Gemm
 
@@ -43,13 +45,19 @@ def described(prediction: Prediction) -> str:
         f"{found.roofline.reached:.0%} of the roofline"
     )
     for cause in found.causes:
-        lines += [f"  {cause.name}: {cause.evidence}", f"    {cause.remedy}"]
+        lines += _wrapped(f"{cause.name}: {cause.evidence}. Remedy: {cause.remedy}.")
     rejected = ", ".join(f"{group.count} {group.reason}" for group in found.rejections)
     lines.append(
         f"  {len(prediction.rejections)} of {found.candidates} candidates rejected"
         + (f": {rejected}" if rejected else "")
     )
     return "\n".join(lines)
+
+
+def _wrapped(sentence: str) -> list[str]:
+    return textwrap.wrap(
+        sentence, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
+    )
 
 
 def gpu_is_there() -> bool:

@@ -39,6 +39,11 @@ class Judged:
     predicted_us: NDArray[np.float64]
     spread: tuple[float, float]
 
+    @property
+    def best_us(self) -> float:
+        """Time of the best configuration, as ``best_row`` decides it."""
+        return float(self.group.time_us[best_row(self.group)])
+
 
 @dataclass(frozen=True)
 class Scorecard:

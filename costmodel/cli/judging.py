@@ -26,6 +26,10 @@ def evaluate(
         Path | None, typer.Option(help="Model file to judge; the installed one by default.")
     ] = None,
     physics: Annotated[bool, typer.Option("--physics", help="Judge the estimate alone.")] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Folder for pictures: predicted against measured, share over measured."),
+    ] = None,
     as_json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
 ) -> None:
@@ -38,7 +42,14 @@ def evaluate(
     from costmodel.evaluate import evaluate as run_evaluate
 
     with working("ranking the held-out shapes"):
-        card = run_evaluate(runs or None, profile, model=model, physics_only=physics).as_dict()
+        judged = run_evaluate(runs or None, profile, model=model, physics_only=physics)
+    card = judged.as_dict()
+    if plot is not None:
+        from costmodel.explain.plots import predicted_against_measured, share_over_measured
+
+        plot.mkdir(parents=True, exist_ok=True)
+        predicted_against_measured(judged, plot / "predicted_against_measured.png")
+        share_over_measured(judged, plot / "share_over_measured.png")
     if as_json:
         print_json(card)
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ import typer
 
 #: the longest configuration beside five figures needs 90
 WIDTH = 100
+#: a number, a range of two, or nothing
+_FIGURE = re.compile(r"[\d.-]*")
 
 
 def print_json(value: Any) -> None:
@@ -21,7 +24,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table of texts; every column but the first is right-aligned."""
+    """A table of texts; columns that hold figures alone are right-aligned."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -32,7 +35,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         console.width = WIDTH
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for index, name in enumerate(columns):
-        table.add_column(Text(name), justify="right" if index else "left", overflow="fold")
+        figures = all(_FIGURE.fullmatch(row[index]) for row in rows)
+        table.add_column(Text(name), justify="right" if figures else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)

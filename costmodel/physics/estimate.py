@@ -19,7 +19,12 @@ from costmodel.physics.traffic import TrafficColumns, traffic_columns
 from costmodel.physics.waves import WaveColumns, wave_columns
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.resources.footprint import FootprintColumns, footprint_columns
+from costmodel.resources.footprint import (
+    LEAST_ASYNC_BYTES,
+    FootprintColumns,
+    footprint_columns,
+    load_bytes,
+)
 from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, matrix_unit
 from costmodel.resources.occupancy import OccupancyColumns, occupancy_columns
 from costmodel.resources.registers import RegisterColumns, register_columns
@@ -30,8 +35,9 @@ BOUNDS = ("compute", "memory", "latency")
 #: a load that misses L2, from issue to data: 0.6 to 0.8 us at the clocks of sm_80 and sm_90
 #: (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU", arXiv 2402.13499)
 _DRAM_LATENCY_US = 0.7
-#: bytes a clock that L2 hands to one unit (same paper: 5.5 to 7 TB/s over 132 units)
-_L2_BYTES_PER_CLOCK = 32.0
+#: bytes a clock that L2 hands to one unit: 5,120 a clock (NVIDIA A100 white paper) over 132 units;
+#: a 4096^3 product at 760 TFLOPS on an H200 draws 8.9 TB/s, which is as much
+_L2_BYTES_PER_CLOCK = 39.0
 #: shared memory reads a clock and unit, which the matrix unit's operands share (CUDA guide)
 _SHARED_BYTES_PER_CLOCK = 128.0
 #: mma.sync reaches 62 % of the rate of wgmma on Hopper (same paper, table of tensor-core rates)
@@ -44,6 +50,8 @@ _SPILL_SLOWDOWN = 0.08
 _EPILOGUE_US = 0.5
 #: counting arrivals and waiting for the last part
 _SPLIT_US = 1.5
+#: a launch is bound by arithmetic or by memory if that alone takes at least half of its time
+_BOUND_SHARE = 0.5
 #: clock assumed where a profile knows none
 _CLOCK_MHZ = 1500.0
 
@@ -87,15 +95,22 @@ def estimate_columns(
     sharing = np.clip(np.ceil(waves.programs / profile.units), 1, waves.slots / profile.units)
     share = matrix_share(problem, table, profile, unit)
     flop = 2.0 * table.block_m * table.block_n * table.block_k
-    unit_flop_per_us = peak_of(problem, profile) * 1e6 / profile.units
+    unit_flop_per_us = peak_of(problem, profile) * sustained(profile) * 1e6 / profile.units
     spill = 1.0 + _SPILL_SLOWDOWN * registers.spilled
     compute_step = sharing * flop / (unit_flop_per_us * share) * spill
     step_bytes = (
         np.minimum(table.block_m, problem.m) + np.minimum(table.block_n, problem.n)
     ) * table.block_k * size  # fmt: skip
     l2_step = sharing * step_bytes / (_L2_BYTES_PER_CLOCK * clock_mhz)
-    # the pipeline holds stages - 1 steps in flight: each covers that share of a load's latency
-    latency_step = _DRAM_LATENCY_US / np.maximum(table.num_stages - 1, 1)
+    # A buffer is free for its next load once its products are done, and comes round after
+    # ``depth`` steps: latency, transfer and, under wgmma, which reads buffers until it ends,
+    # products too are shared by so many steps.
+    # Loads too narrow for the asynchronous copy are waited for, and products wait with them.
+    widest = np.minimum(load_bytes(problem, table, "a"), load_bytes(problem, table, "b"))
+    waited = (widest < LEAST_ASYNC_BYTES) & ~table.is_template("persistent_tma")
+    depth = np.where(waited, 1, np.maximum(table.num_stages - 1, 1))
+    serial = waited | (unit == MatrixUnit.WGMMA)
+    latency_step = (_DRAM_LATENCY_US + l2_step + np.where(serial, compute_step, 0.0)) / depth
     step = np.maximum(np.maximum(compute_step, l2_step), latency_step) + _STEP_US
     whole = waves.rounds * waves.steps
 
@@ -105,21 +120,33 @@ def estimate_columns(
     unit_bandwidth = bandwidth / profile.units
     epilogue_us = waves.rounds * (_EPILOGUE_US + sharing * tile_bytes / (2 * unit_bandwidth))
     # the last block reads every part of its tile alone
-    part_bytes = table.block_m * table.block_n * 4.0 * (table.split_k + 1)
-    split_us = np.where(
-        table.split_k > 1, _SPLIT_US + part_bytes / (_L2_BYTES_PER_CLOCK * clock_mhz), 0.0
-    )
+    unit_l2 = _L2_BYTES_PER_CLOCK * clock_mhz  # bytes a microsecond
+    last_block = table.block_m * table.block_n * 4.0 * table.split_k / unit_l2
+    written = traffic.part_bytes / (unit_l2 * profile.units)
+    split_us = np.where(table.split_k > 1, _SPLIT_US + last_block + written, 0.0)
     start_us = floor.floor_us + _DRAM_LATENCY_US
     busy_us = np.maximum(whole * step + epilogue_us, dram_us)
     compute_us = whole * compute_step
     memory_us = np.maximum(dram_us, whole * l2_step)
     latency_us = whole * latency_step + start_us + split_us
-    bound = np.argmax(np.stack([compute_us, memory_us, latency_us]), axis=0)
+    time_us = start_us + busy_us + split_us
+    # what the whole chip would need for its arithmetic and for DRAM, against what it takes
+    chip_us = np.stack([np.full(len(table), floor.compute_us / sustained(profile)), dram_us])
+    explained = chip_us.max(axis=0) >= _BOUND_SHARE * time_us
+    bound = np.where(explained, chip_us.argmax(axis=0), BOUNDS.index("latency"))
     return EstimateColumns(
-        start_us + busy_us + split_us, compute_us, memory_us, latency_us, epilogue_us, split_us,
+        time_us, compute_us, memory_us, latency_us, epilogue_us, split_us,
         step, bound, share, unit, waves, traffic, footprint_columns(problem, table, profile),
         registers, occupancy, floor,
     )  # fmt: skip
+
+
+def sustained(profile: HardwareProfile) -> float:
+    """Share of the peak that the chip's power lets it hold, 1 where no product was measured."""
+    peak = profile.peak_tflops.get("fp16")
+    if not profile.achievable_tflops_fp16 or not peak:
+        return 1.0
+    return min(profile.achievable_tflops_fp16 / peak, 1.0)
 
 
 def matrix_share(

@@ -1,0 +1,87 @@
+"""Pictures (matplotlib): each function takes results and a file; fit for print and screen."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from costmodel.evaluate import Scorecard
+
+#: Okabe and Ito's palette, told apart by the colour-blind and in grey
+COLOURS = {"model": "#0072B2", "physics": "#D55E00", "random": "#999999", "ideal": "#000000"}
+_SIZE = (6.4, 4.0)
+_DPI = 150
+
+
+def _figure() -> tuple[Any, Any]:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=_SIZE, layout="constrained")
+    axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _save(figure: Any, path: str | os.PathLike[str]) -> None:
+    from matplotlib import pyplot
+
+    figure.savefig(path, dpi=_DPI)
+    pyplot.close(figure)
+
+
+def predicted_against_measured(card: Scorecard, path: str | os.PathLike[str]) -> None:
+    """Every configuration of the held-out shapes: predicted against measured time, in us."""
+    figure, axes = _figure()
+    measured = np.concatenate([j.group.time_us[j.order] for j in card.judged])
+    predicted = np.concatenate([j.predicted_us for j in card.judged])
+    axes.loglog(measured, predicted, ".", ms=1.2, alpha=0.25, color=COLOURS["random"],
+                rasterized=True, label=f"all {len(measured):,} configurations")  # fmt: skip
+    first = [(j.group.time_us[j.order[:8]], j.predicted_us[:8]) for j in card.judged]
+    axes.loglog(
+        np.concatenate([m for m, _ in first]), np.concatenate([p for _, p in first]),
+        "o", ms=3, alpha=0.8, color=COLOURS["model"], label="the first eight of each shape",
+    )  # fmt: skip
+    ends = [measured.min(), measured.max()]
+    axes.loglog(ends, ends, "-", lw=0.8, color=COLOURS["ideal"])
+    axes.set_xlabel("measured, µs")
+    axes.set_ylabel("predicted, µs")
+    axes.set_title(f"{len(card.judged)} shapes never trained on, ranked by the {card.source}")
+    legend = axes.legend(loc="upper left", frameon=False)
+    for handle in legend.legend_handles:
+        handle.set_alpha(1)
+        handle.set_markersize(4)
+    _save(figure, path)
+
+
+def share_over_measured(card: Scorecard, path: str | os.PathLike[str]) -> None:
+    """Share of the exhaustive best over how many configurations are measured."""
+    figure, axes = _figure()
+    most = 32
+    counts = np.arange(1, most + 1)
+    shares = np.array([_running_shares(j.group.time_us[j.order], j.best_us, most)
+                       for j in card.judged])  # fmt: skip
+    axes.plot(counts, np.exp(np.log(shares).mean(axis=0)), color=COLOURS["model"],
+              label="geometric mean")  # fmt: skip
+    axes.plot(counts, np.quantile(shares, 0.1, axis=0), "--", color=COLOURS["model"],
+              label="10th percentile")  # fmt: skip
+    axes.plot(counts, shares.min(axis=0), ":", color=COLOURS["physics"], label="worst shape")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks([1, 2, 4, 8, 16, 32], ["1", "2", "4", "8", "16", "32"])
+    axes.set_xlabel("configurations measured")
+    axes.set_ylabel("share of the exhaustive best")
+    axes.set_title(f"{len(card.judged)} shapes never trained on")
+    axes.legend(loc="lower right", frameon=False)
+    _save(figure, path)
+
+
+def _running_shares(times: Any, best: float, most: int) -> Any:
+    """Best time over the best of the first 1, 2, ... ``most``; at most 1."""
+    running = np.minimum.accumulate(times[:most])
+    running = np.pad(running, (0, most - len(running)), mode="edge")
+    return np.minimum(best / running, 1.0)
