@@ -22,6 +22,8 @@ from costmodel.records.store import packaged_runs, read_runs
 from costmodel.train import heldout_shapes, training_groups
 
 TOPS = (1, 3, 5, 8, 16)
+#: one shape where the vendor stumbles must not carry the mean
+VENDOR_CAP = 1.5
 #: no held-out shape may lie this close to a training shape in all three dimensions
 APART = 0.10
 
@@ -83,6 +85,19 @@ class Scorecard:
                 for j in worst
             ],
             "baselines": self.baselines,
+            "against_vendor": self._against_vendor(),
+        }
+
+    def _against_vendor(self) -> dict[str, dict[str, float]]:
+        """Vendor's time over ours, each ratio capped at ``VENDOR_CAP``, where it was measured."""
+        known = [j for j in self.judged if np.isfinite(j.group.vendor_us)]
+        if not known:
+            return {}
+        best = np.array([j.group.vendor_us / j.best_us for j in known])
+        first = np.array([j.group.vendor_us / j.group.time_us[j.order[0]] for j in known])
+        return {
+            "best_measured": summary(np.minimum(best, VENDOR_CAP)),
+            "first_choice": summary(np.minimum(first, VENDOR_CAP)),
         }
 
 

@@ -157,8 +157,7 @@ def _fitted(data: list[Prepared], seeds: Sequence[int]) -> Ranker:
 
     features = np.concatenate([item.features for item in data])
     target = np.concatenate([item.target for item in data])
-    # every shape counts the same, however many of its configurations were measured
-    weight = np.concatenate([np.full(len(i.target), 1.0 / len(i.target)) for i in data])
+    weight = np.concatenate([_weights(item.group.time_us) for item in data])
     models = [
         HistGradientBoostingRegressor(random_state=seed, **PARAMETERS).fit(
             features, target, sample_weight=weight
@@ -166,6 +165,18 @@ def _fitted(data: list[Prepared], seeds: Sequence[int]) -> Ranker:
         for seed in seeds
     ]
     return Ranker(trees_of(models, len(FEATURES)), 0.0, 0.0, {})
+
+
+def _weights(time_us: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weights of one shape's rows: they sum to 1, and fast configurations count for more.
+
+    Every shape counts the same, however many of its configurations were measured. A configuration
+    twice as slow as the best counts half: its exact time never decides a choice (five-fold
+    cross-validation over 340 shapes: best of three 0.9911 without this, 0.9918 with; of eight
+    0.9974 and 0.9980).
+    """
+    weight = time_us.min() / time_us
+    return np.asarray(weight / weight.sum(), dtype=np.float64)
 
 
 def _manifest(

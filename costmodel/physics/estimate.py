@@ -167,8 +167,8 @@ def matrix_share(
     wgmma = products / np.maximum(products, reading)
     modern = "wgmma" in profile.mma or "tcgen05" in profile.mma
     plain = _MMA_SYNC_SHARE if modern else 1.0
-    # tiles below 16 rows a warp leave part of each instruction idle
-    return np.where(unit >= MatrixUnit.WGMMA, np.where(unit == MatrixUnit.MFMA, 1.0, wgmma), plain)
+    warp_group = (unit == MatrixUnit.WGMMA) | (unit == MatrixUnit.TCGEN05)
+    return np.where(warp_group, wgmma, np.where(unit == MatrixUnit.MMA_SYNC, plain, 1.0))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,241 @@
+"""A survey of what the compiler allocates: random configurations, drawn with a seed, compiled.
+
+Each entry is a problem, a configuration and a target, with the compiler's own figures beside it.
+Results are appended to a JSON Lines file as they come, so that a run resumes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from costmodel.config import KernelConfig
+from costmodel.problem import Gemm
+from costmodel.profile import HardwareProfile, load_profile
+from costmodel.resources.witness import compiling_for, storageless_launch
+
+#: one profile a target that Triton compiles for
+TARGETS: dict[str, str] = {
+    "sm_80": "a100-sxm-80gb",
+    "sm_86": "rtx-3090",
+    "sm_89": "rtx-4090",
+    "sm_90": "h200-sxm",
+    "sm_100": "b200",
+    "sm_120": "rtx-5090",
+    "gfx90a": "mi250x",
+    "gfx942": "mi300x",
+    "gfx950": "mi355x",
+}
+#: past this a thread's unrolled work makes ptxas run for minutes
+_MOST_PER_THREAD = 512
+_PTX_MARKS = {"wgmma": "wgmma.", "tcgen05": "tcgen05.mma", "mma.sync": "mma.sync"}
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One thing to compile."""
+
+    target: str
+    problem: Gemm
+    config: KernelConfig
+
+    def key(self) -> str:
+        """What names it in the results file."""
+        return json.dumps([self.target, vars(self.problem), self.config.as_dict()], sort_keys=True)
+
+
+def draws(target: str, count: int, seed: int) -> list[Draw]:
+    """``count`` distinct random configurations for a target."""
+    number = int.from_bytes(target.encode(), "big") % 2**32
+    rng = np.random.default_rng([seed, number])
+    profile = load_profile(TARGETS[target])
+    found: dict[str, Draw] = {}
+    while len(found) < count:
+        draw = Draw(target, _problem(rng, profile), _config(rng, profile))
+        if _bearable(draw):
+            found.setdefault(draw.key(), draw)
+    return list(found.values())
+
+
+def _problem(rng: np.random.Generator, profile: HardwareProfile) -> Gemm:
+    kinds: list[tuple[str, str | None]] = [
+        (name, None) for name in profile.peak_tflops if name not in ("tf32", "fp32")
+    ]
+    kinds.append(("fp32", "ieee"))
+    if "tf32" in profile.peak_tflops:
+        kinds.append(("fp32", "tf32"))
+    dtype, precision = kinds[rng.integers(len(kinds))]
+    # mostly aligned sizes; some with rows of 8 elements, some odd, some of one row
+    size = ((4096, 2048, 4096), (1024, 4096, 512), (1000, 1000, 1000), (4096, 4104, 264),
+            (1001, 999, 777), (16, 4096, 4096), (1, 4096, 4096))  # fmt: skip
+    m, n, k = size[rng.choice(len(size), p=(0.35, 0.2, 0.15, 0.1, 0.06, 0.08, 0.06))]
+    return Gemm(
+        m, n, k, dtype=dtype, precision=precision,
+        layout=str(rng.choice(["nn", "nt", "tn", "tt"])),
+        beta=float(rng.random() < 0.1), batch=2 if rng.random() < 0.1 else 1,
+    )  # fmt: skip
+
+
+def _config(rng: np.random.Generator, profile: HardwareProfile) -> KernelConfig:
+    templates = ["tile", "split_k"] + (["persistent_tma"] if "tma" in profile.async_copy else [])
+    template = str(rng.choice(templates))
+    return KernelConfig(
+        template,
+        block_m=int(rng.choice([16, 32, 64, 128, 256])),
+        block_n=int(rng.choice([16, 32, 64, 128, 256])),
+        block_k=int(rng.choice([16, 32, 64, 128])),
+        split_k=4 if template == "split_k" else 1,
+        num_warps=int(rng.choice([1, 2, 4, 8, 16], p=(0.08, 0.12, 0.4, 0.3, 0.1))),
+        num_stages=int(rng.choice(np.arange(1, 17), p=_stage_odds())),
+        swap=bool(rng.random() < 0.25),
+        epilogue_parts=2 if template == "persistent_tma" and rng.random() < 0.4 else 1,
+    )
+
+
+def _stage_odds() -> Any:
+    odds = 1.0 / np.arange(1, 17)
+    odds[0] = 0.3
+    return odds / odds.sum()
+
+
+def _bearable(draw: Draw) -> bool:
+    from costmodel.resources.legality import RULES
+
+    threads = 32 * (draw.config.num_warps or 4)
+    c = draw.config
+    sums = c.block_m * c.block_n / threads
+    loads = (c.block_m + c.block_n) * c.block_k / threads
+    if sums > _MOST_PER_THREAD or loads > _MOST_PER_THREAD:
+        return False
+    from costmodel.config import ConfigTable
+
+    table, profile = ConfigTable.of(c), load_profile(TARGETS[draw.target])
+    malformed = [rule for rule in RULES if rule.name not in ("shared_memory", "threads")]
+    return not any(
+        np.any(np.greater(*np.broadcast_arrays(*rule.needs(draw.problem, table, profile))))
+        for rule in malformed
+    )
+
+
+class _Enough(Exception):
+    """Raised at the first stage after ``llir``, with what is known by then."""
+
+    def __init__(self, metadata: dict[str, Any]) -> None:
+        super().__init__("stopped")
+        self.metadata = metadata
+
+
+@contextmanager
+def stopping_after_llir() -> Iterator[None]:
+    """Within the block, compilation ends when shared memory is known: half of the time."""
+    from triton import knobs
+
+    def hook(_backend: Any, stages: dict[str, Any], *_: Any) -> None:
+        for name in ("ptx", "amdgcn"):
+            if name in stages:
+                stages[name] = _stop
+
+    def _stop(_source: Any, metadata: dict[str, Any]) -> None:
+        raise _Enough(dict(metadata))
+
+    before = knobs.runtime.add_stages_inspection_hook
+    knobs.runtime.add_stages_inspection_hook = hook
+    try:
+        yield
+    finally:
+        knobs.runtime.add_stages_inspection_hook = before
+
+
+def survey(
+    wanted: Iterable[Draw], results: Path, *, full: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Compile what the results file does not hold yet; yields and appends each result."""
+    from costmodel.records.log import append_lines
+
+    done = {entry["key"] for entry in read_results(results)}
+    by_target: dict[str, list[Draw]] = {}
+    for draw in wanted:
+        if draw.key() not in done:
+            by_target.setdefault(draw.target, []).append(draw)
+    for target, group in by_target.items():
+        with compiling_for(load_profile(TARGETS[target])):
+            for draw in group:
+                entry = {"key": draw.key()} | _compiled(draw, full)
+                append_lines(results, [json.dumps(entry).encode() + b"\n"])
+                yield entry
+
+
+def read_results(path: Path) -> list[dict[str, Any]]:
+    """Entries of a results file; none where there is no file."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8") as stream:
+        return [json.loads(line) for line in stream if line.endswith("\n")]
+
+
+def _compiled(draw: Draw, full: bool) -> dict[str, Any]:
+    launch = storageless_launch(draw.problem, draw.config, 132)
+    try:
+        if full:
+            kernel = launch.compile()
+            found = {"shared": kernel.metadata.shared} | machine_code_facts(kernel)
+        else:
+            with stopping_after_llir():
+                launch.compile()
+            found = {"error": "nothing was compiled"}
+    except _Enough as stop:
+        found = {"shared": stop.metadata["shared"]}
+    except Exception as error:
+        found = {"error": f"{type(error).__name__}: {error}".split("\n", 1)[0][:200]}
+    return found
+
+
+def machine_code_facts(kernel: Any) -> dict[str, Any]:
+    """Registers a thread, spills, and which matrix instructions the code holds."""
+    asm = kernel.asm
+    if "ptx" in asm:
+        ptx = asm["ptx"]
+        kinds = [name for name, mark in _PTX_MARKS.items() if mark in ptx]
+        return {"instructions": kinds} | _ptxas_facts(ptx)
+    text = asm["amdgcn"]
+    kinds = [name for name in ("v_mfma", "v_wmma") if name in text]
+
+    def number(key: str) -> int:
+        found = re.search(rf"\.{key}:\s*(\d+)", text)
+        return int(found.group(1)) if found else 0
+
+    return {
+        "instructions": kinds,
+        "registers": number("vgpr_count"),
+        "spill": number("vgpr_spill_count"),
+    }
+
+
+def _ptxas_facts(ptx: str) -> dict[str, int]:
+    """Registers and bytes of spill stores, as ``ptxas -v`` of Triton's own wheel says."""
+    from triton import knobs
+
+    arch = re.search(r"\.target\s+(sm_\w+)", ptx)
+    name = arch.group(1) if arch else "sm_90a"
+    number = int(re.sub(r"\D", "", name))
+    tool = knobs.nvidia.ptxas_blackwell if number >= 100 else knobs.nvidia.ptxas
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "kernel.ptx"
+        source.write_text(ptx, encoding="utf-8")
+        command = [tool.path, "-v", f"--gpu-name={name}", str(source), "-o", f"{folder}/out"]
+        log = subprocess.run(command, capture_output=True, text=True, timeout=300).stderr
+    registers = re.search(r"Used (\d+) registers", log)
+    spill = re.search(r"(\d+) bytes spill stores", log)
+    return {
+        "registers": int(registers.group(1)) if registers else 0,
+        "spill": int(spill.group(1)) if spill else 0,
+    }

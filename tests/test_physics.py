@@ -1,0 +1,417 @@
+"""Waves, traffic, roofline and estimate against hand arithmetic.
+
+The round chip has 100 units of one TFLOPS each and copies at a megabyte a microsecond. The fitted
+constants of the estimate are set to round numbers too, so that the tests prove its arithmetic and
+not the day's fit.
+"""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import costmodel.physics.estimate as module
+from costmodel.candidates import candidates
+from costmodel.config import TEMPLATES, ConfigTable, KernelConfig
+from costmodel.physics.estimate import (
+    BOUNDS,
+    Estimate,
+    estimate,
+    estimate_columns,
+    estimate_row,
+    sustained,
+)
+from costmodel.physics.roofline import peak_of, roofline
+from costmodel.physics.traffic import traffic_columns
+from costmodel.physics.waves import wave_columns
+from costmodel.predict import predict_best
+from costmodel.problem import Gemm
+from costmodel.profile import list_profiles, load_profile
+
+H200 = load_profile("h200-sxm")  # 132 SMs, 989.4 TFLOPS in fp16, copies at 4300 GB/s, floor 2.7 us
+ROUND = replace(
+    H200,
+    name="round",
+    units=100,
+    peak_tflops={"fp16": 100.0, "bf16": 100.0},
+    achievable_tflops_fp16=None,
+    copy_bandwidth_gb_s=1000.0,
+    peak_clock_mhz=1000.0,
+    launch_floor_us=2.0,
+    mma=("mma.sync",),
+    l2_bytes=1 << 40,
+    l2_partitions=1,
+    mall_bytes=None,
+)
+TILE = KernelConfig("tile", 128, 128, 64, num_warps=8, num_stages=4)
+
+
+def waves(problem, config, chip=H200, blocks=1):
+    return wave_columns(problem, ConfigTable.of(config), chip, np.array([blocks]))
+
+
+def traffic(problem, config, chip, blocks=1):
+    table = ConfigTable.of(config)
+    return traffic_columns(problem, table, chip, waves(problem, config, chip, blocks))
+
+
+@pytest.fixture
+def round_constants(monkeypatch):
+    """L2 gives a unit 32 bytes a clock, a load takes 1 us, a step 0.05, an epilogue 0.5."""
+    for name, value in {
+        "_L2_BYTES_PER_CLOCK": 32.0,
+        "_DRAM_LATENCY_US": 1.0,
+        "_STEP_US": 0.05,
+        "_EPILOGUE_US": 0.5,
+        "_SPLIT_US": 2.0,
+        "_SPILL_SLOWDOWN": 0.1,
+    }.items():
+        monkeypatch.setattr(module, name, value)
+
+
+# --- waves ----------------------------------------------------------------------------------------
+
+
+def test_1024x20480_in_tiles_of_256_on_256_units_is_320_tiles_in_two_rounds_the_second_25_percent():
+    chip = replace(H200, units=256)
+    found = waves(Gemm(1024, 20480, 6144), KernelConfig("tile", 256, 256, 64), chip)
+    # 1024 / 256 = 4 rows, 20480 / 256 = 80 columns; 320 - 256 = 64 of 256 are left for round two
+    assert (found.tiles_m[0], found.tiles_n[0], found.tiles[0]) == (4, 80, 320)
+    assert (found.slots[0], found.rounds[0]) == (256, 2)
+    assert found.fill[0] == 320 / 512
+    assert found.fill[0] * found.rounds[0] - 1 == 0.25
+    assert found.steps[0] == 6144 / 64
+
+
+def test_splitting_k_by_8_makes_8_times_the_programs_with_an_eighth_of_the_steps():
+    config = KernelConfig("split_k", 128, 128, 64, split_k=8)
+    found = waves(Gemm(512, 512, 8192), config)
+    # 4 x 4 tiles; 8192 / 64 = 128 steps in 8 parts
+    assert (found.tiles[0], found.programs[0], found.steps[0]) == (16, 128, 16)
+
+
+def test_a_k_that_does_not_divide_takes_one_more_step_and_its_parts_round_up():
+    assert waves(Gemm(128, 128, 65), TILE).steps[0] == 2
+    config = KernelConfig("split_k", 128, 128, 64, split_k=2)
+    assert waves(Gemm(128, 128, 300), config).steps[0] == 3  # ceil(ceil(300 / 64) / 2)
+
+
+def test_one_row_of_c_uses_a_64th_of_a_tile_of_64_rows():
+    assert waves(Gemm(1, 256, 64), KernelConfig("tile", 64, 128, 64)).tile_use[0] == 1 / 64
+    # 129 of 2 * 128 rows, all columns
+    assert waves(Gemm(129, 128, 64), TILE).tile_use[0] == 129 / 256
+
+
+def test_a_persistent_kernel_holds_one_block_a_unit_whatever_would_fit():
+    persistent = KernelConfig("persistent_tma", 128, 128, 64)
+    assert waves(Gemm(4096, 4096, 64), persistent, blocks=3).slots[0] == 132
+    assert waves(Gemm(4096, 4096, 64), TILE, blocks=3).slots[0] == 396
+
+
+def test_programs_that_all_fit_at_once_fill_by_units_and_not_by_slots():
+    # 66 tiles on 132 units of two slots each: half of the units have work
+    assert waves(Gemm(128 * 66, 128, 64), TILE, blocks=2).fill[0] == 0.5
+    # 132 tiles: each unit has one
+    assert waves(Gemm(128 * 132, 128, 64), TILE, blocks=2).fill[0] == 1.0
+    # 265 tiles of 264 slots: a second round for one program
+    last = waves(Gemm(128 * 265, 128, 64), TILE, blocks=2)
+    assert (last.rounds[0], last.fill[0]) == (2, 265 / 528)
+
+
+def test_a_batch_multiplies_tiles_and_leaves_rows_and_columns():
+    found = waves(Gemm(256, 512, 64, batch=5), TILE)
+    assert (found.tiles_m[0], found.tiles_n[0], found.tiles[0], found.programs[0]) == (2, 4, 40, 40)
+    assert found.tile_use[0] == 1.0
+
+
+def test_a_configuration_of_which_not_one_block_fits_counts_as_one_a_unit():
+    assert waves(SQUARE, TILE, blocks=0).slots[0] == 132
+
+
+# --- traffic --------------------------------------------------------------------------------------
+
+SQUARE = Gemm(4096, 4096, 4096)
+ONE_OPERAND = 4096 * 4096 * 2  # bytes
+
+
+def test_a_wave_that_holds_all_tiles_reads_each_operand_from_dram_once():
+    # 8 x 8 tiles on 100 units: one wave, and groups of 8 rows make it one patch of 8 x 8;
+    # an L2 of one byte keeps nothing, and nothing needs to be kept
+    problem = Gemm(1024, 1024, 512)
+    found = traffic(problem, TILE, replace(ROUND, l2_bytes=1))
+    assert found.dram_bytes[0] == 2 * 1024 * 512 * 2
+
+
+def test_l2_serves_each_operand_once_for_every_row_or_column_of_tiles():
+    # 4096 / 128 = 32 columns of tiles for A; 4096 / 256 = 16 rows of tiles for B
+    found = traffic(SQUARE, KernelConfig("tile", 256, 128, 64), ROUND)
+    assert found.l2_bytes[0] == ONE_OPERAND * 32 + ONE_OPERAND * 16
+
+
+def test_without_a_cache_each_patch_reads_its_operands_anew():
+    # 32 x 32 tiles on 64 units in groups of 8: patches of 8 x 8, so 4 passes over A and 4 over B
+    found = traffic(SQUARE, TILE, replace(ROUND, units=64, l2_bytes=1))
+    assert found.dram_bytes[0] == pytest.approx(4 * 2 * ONE_OPERAND, rel=1e-6)
+
+
+def test_operands_that_fit_l2_are_read_from_dram_once():
+    found = traffic(SQUARE, TILE, replace(ROUND, units=64, l2_bytes=2 * ONE_OPERAND))
+    assert found.dram_bytes[0] == 2 * ONE_OPERAND
+
+
+def test_an_l2_of_half_the_operands_saves_half_of_the_later_passes():
+    # passes 2 to 4 of each operand miss half of the time: 1 + 3 / 2
+    found = traffic(SQUARE, TILE, replace(ROUND, units=64, l2_bytes=ONE_OPERAND))
+    assert found.dram_bytes[0] == 2.5 * 2 * ONE_OPERAND
+
+
+def test_partitions_of_l2_and_a_cache_at_the_memory_add_to_its_capacity():
+    quarter = replace(ROUND, units=64, l2_bytes=ONE_OPERAND // 4, l2_partitions=2)
+    both = replace(quarter, mall_bytes=ONE_OPERAND // 2)
+    assert traffic(SQUARE, TILE, both).dram_bytes[0] == 2.5 * 2 * ONE_OPERAND
+    assert traffic(SQUARE, TILE, quarter).dram_bytes[0] == 3.25 * 2 * ONE_OPERAND
+
+
+def test_c_is_written_once_and_read_too_where_beta_is_not_0():
+    out = 100 * 60 * 2
+    assert traffic(Gemm(100, 60, 64), TILE, ROUND).store_bytes[0] == out
+    assert traffic(Gemm(100, 60, 64, beta=0.5), TILE, ROUND).store_bytes[0] == 2 * out
+    assert traffic(Gemm(100, 60, 64, out_dtype="fp32"), TILE, ROUND).store_bytes[0] == 2 * out
+
+
+def test_parts_of_k_are_whole_tiles_in_fp32_and_no_parts_are_no_bytes():
+    config = KernelConfig("split_k", 128, 64, 64, split_k=4)
+    # one tile of 128 x 64 holds 100 x 60 of C: 4 parts of 4 bytes an element
+    assert traffic(Gemm(100, 60, 1024), config, ROUND).part_bytes[0] == 128 * 64 * 4 * 4
+    assert traffic(Gemm(100, 60, 1024), TILE, ROUND).part_bytes[0] == 0
+
+
+def test_an_unknown_l2_counts_as_4_mib():
+    unknown = replace(ROUND, units=64, l2_bytes=None, l2_partitions=None)
+    known = replace(ROUND, units=64, l2_bytes=4 * 2**20, l2_partitions=1)
+    assert (
+        traffic(SQUARE, TILE, unknown).dram_bytes[0] == traffic(SQUARE, TILE, known).dram_bytes[0]
+    )
+
+
+# --- roofline -------------------------------------------------------------------------------------
+
+
+def test_4096_cubed_on_an_h200_takes_139_us_of_arithmetic_and_23_us_of_traffic():
+    found = roofline(SQUARE, H200)
+    # 2 * 4096^3 = 137,438,953,472 FLOP at 989.4e6 a us; 3 * 4096^2 * 2 = 100,663,296 bytes at 4.3e6
+    assert found.compute_us == pytest.approx(138.911, abs=1e-3)
+    assert found.memory_us == pytest.approx(23.410, abs=1e-3)
+    assert found.time_us == pytest.approx(138.911 + 2.7, abs=1e-3)
+
+
+def test_one_row_takes_the_time_of_its_traffic():
+    found = roofline(Gemm(1, 1000, 500), ROUND)
+    # 2 * 500,000 FLOP at 1e8 a us; (500 + 500,000 + 1,000) * 2 bytes at 1e6 a us
+    assert found.compute_us == pytest.approx(0.01)
+    assert found.memory_us == pytest.approx(1.003)
+    assert found.time_us == pytest.approx(3.003)
+
+
+def test_unknown_copy_bandwidth_is_the_data_sheets_and_an_unknown_floor_is_0():
+    chip = replace(ROUND, copy_bandwidth_gb_s=None, bandwidth_gb_s=2000.0, launch_floor_us=None)
+    found = roofline(Gemm(1, 1000, 500), chip)
+    assert (found.memory_us, found.floor_us) == (pytest.approx(0.5015), 0.0)
+
+
+def test_tf32x3_has_a_third_of_the_rate_of_tf32_and_ieee_the_vector_units():
+    rates = [peak_of(Gemm(8, 8, 8, "fp32", precision=p), H200) for p in ("tf32", "tf32x3", "ieee")]
+    assert rates == [494.7, pytest.approx(164.9), 66.9]
+    assert peak_of(Gemm(8, 8, 8, "fp32"), H200) == 494.7
+
+
+def test_the_sustained_share_is_that_of_the_largest_product_measured_and_1_without_one():
+    assert sustained(replace(ROUND, achievable_tflops_fp16=80.0)) == 0.8
+    assert sustained(replace(ROUND, achievable_tflops_fp16=120.0)) == 1.0
+    assert sustained(ROUND) == 1.0
+
+
+# --- the estimate ---------------------------------------------------------------------------------
+
+#: 10 x 10 tiles of 128 on 100 units, 6400 / 64 = 100 steps
+EVEN = Gemm(1280, 1280, 6400)
+
+
+def test_one_full_round_takes_its_steps_its_epilogue_the_first_load_and_the_floor(round_constants):
+    found = estimate(EVEN, TILE, ROUND)
+    # a step: 2 * 128 * 128 * 64 = 2,097,152 FLOP at 1e6 a us, above
+    # (128 + 128) * 64 * 2 = 32,768 bytes at 32 * 1000 a us = 1.024, and (1 + 1.024) / 3 stages
+    assert found.compute_us == pytest.approx(100 * 2.097152)
+    assert found.memory_us == pytest.approx(100 * 1.024)
+    # C's tile of 32,768 bytes at twice a unit's share of 1e6 / 100 bytes a us
+    assert found.epilogue_us == pytest.approx(0.5 + 32768 / 20000)
+    steps = 100 * (2.097152 + 0.05)
+    assert found.time_us == pytest.approx(steps + 0.5 + 1.6384 + 1.0 + 2.0)
+    assert (found.bound, found.rounds, found.fill, found.tiles) == ("compute", 1, 1.0, 100)
+
+
+def test_one_tile_more_than_the_slots_takes_a_second_round(round_constants):
+    chip = replace(ROUND, shared_per_unit_bytes=ROUND.shared_per_block_bytes + 1024)
+    big = replace(TILE, num_stages=6)  # 5 * 32,768 bytes: one block a unit
+    one, two = (estimate(Gemm(1280, n, 6400), big, chip) for n in (1280, 1408))
+    assert (one.blocks_per_unit, one.rounds, two.rounds) == (1, 1, 2)
+    # 110 tiles on 100 units; all but floor and first load takes twice as long
+    assert two.time_us - 3.0 == pytest.approx(2 * (one.time_us - 3.0))
+
+
+def test_a_shallow_pipeline_waits_for_latency(round_constants):
+    # two stages: one load in flight, so each step of 16 x 16 takes its latency: 1 us, and
+    # (16 + 16) * 64 * 2 = 4,096 bytes at 32,000 a us = 0.128
+    small = KernelConfig("tile", 16, 16, 64, num_warps=4, num_stages=2)
+    found = estimate(Gemm(160, 160, 6400), small, ROUND)
+    assert found.bound == "latency"
+    whole = 100 * (1.128 + 0.05)
+    assert found.time_us == pytest.approx(whole + 0.5 + 512 / 20000 + 3.0)
+    # four stages: three in flight, a third of the latency a step
+    deep = estimate(Gemm(160, 160, 6400), replace(small, num_stages=4), ROUND)
+    assert deep.time_us == pytest.approx(100 * (1.128 / 3 + 0.05) + 0.5 + 512 / 20000 + 3.0)
+
+
+def test_loads_too_narrow_for_the_asynchronous_copy_add_their_arithmetic_to_their_latency(
+    round_constants,
+):
+    # K = 6399: rows of an odd number of elements, loads of 2 bytes; nothing overlaps
+    found = estimate(Gemm(1280, 1280, 6399), TILE, ROUND)
+    assert found.latency_us == pytest.approx(100 * (1.0 + 1.024 + 2.097152) + 3.0)
+
+
+def test_wgmma_holds_its_buffers_so_its_arithmetic_is_part_of_their_turn(round_constants):
+    plain, modern = ROUND, replace(ROUND, mma=("wgmma", "mma.sync"))
+    difference = estimate(EVEN, TILE, modern).latency_us - estimate(EVEN, TILE, plain).latency_us
+    assert difference == pytest.approx(100 * 2.097152 / 3)
+
+
+def test_a_long_thin_product_takes_what_dram_needs(round_constants):
+    # 64 x 6400 by 6400 x 64,000 elements: B of 819.2 MB at 1 MB a us, once
+    problem = Gemm(64, 64000, 6400)
+    found = estimate(problem, KernelConfig("tile", 64, 256, 64, num_warps=8, num_stages=4), ROUND)
+    floor = (64 * 6400 + 64000 * 6400 + 64 * 64000) * 2 / 1e6
+    assert found.bound == "memory"
+    assert found.time_us == pytest.approx(floor + 3.0)
+
+
+def test_blocks_that_share_a_unit_share_its_rate(round_constants):
+    # 200 tiles on 100 units that hold two blocks each: one round at half the rate
+    chip = replace(ROUND, max_blocks_per_unit=2)
+    config = replace(TILE, block_m=64, num_stages=2)  # 24,576 bytes and some 90 registers
+    one, two = (estimate(Gemm(640, n, 6400), config, chip) for n in (1280, 2560))
+    assert (one.blocks_per_unit, one.rounds, two.rounds) == (2, 1, 1)
+    assert two.compute_us == pytest.approx(2 * one.compute_us)
+
+
+def test_the_addition_of_parts_costs_its_wait_the_last_blocks_reads_and_the_writes(round_constants):
+    config = KernelConfig("split_k", 128, 128, 64, split_k=4, num_warps=8, num_stages=4)
+    found = estimate(Gemm(640, 640, 6400), config, ROUND)
+    # 25 tiles of 65,536 bytes in 4 parts; a unit moves 32,000 bytes a us, all together 3.2e6
+    assert found.split_us == pytest.approx(2.0 + 4 * 65536 / 32000 + 25 * 4 * 65536 / 3.2e6)
+    assert estimate(Gemm(640, 640, 6400), TILE, ROUND).split_us == 0
+
+
+def test_each_register_that_spills_slows_the_arithmetic(round_constants):
+    problem, table = (
+        Gemm(1280, 2560, 6400),
+        ConfigTable.of(
+            [KernelConfig("tile", 128, 256, 64, num_warps=w, num_stages=3) for w in (4, 8)]
+        ),
+    )
+    found = estimate_columns(problem, table, replace(ROUND, max_blocks_per_unit=1))
+    spilled = found.registers.spilled
+    # 128 * 256 sums over 128 threads are 256 registers a thread, past 255; over 256, half of it
+    assert spilled[0] > 0 and spilled[1] == 0
+    assert found.compute_us[0] / found.compute_us[1] == pytest.approx(1 + 0.1 * spilled[0])
+
+
+def test_an_mma_of_the_older_kind_on_a_chip_with_wgmma_has_a_lower_rate():
+    modern = replace(ROUND, mma=("wgmma", "mma.sync"))
+    narrow = ConfigTable.of([KernelConfig("tile", 32, 256, 64), KernelConfig("tile", 64, 256, 64)])
+    found = estimate_columns(EVEN, narrow, modern)
+    assert found.matrix_share.tolist() == [module._MMA_SYNC_SHARE, 1.0]
+
+
+def test_wgmma_of_16_columns_reads_longer_than_it_multiplies():
+    found = estimate_columns(EVEN, ConfigTable.of(KernelConfig("tile", 64, 16, 64)), H200)
+    # H200, a clock and SM: 989.4e12 / 132 / 2 / 1830e6 = 2,048 products. 64 * 16 columns * 16 deep
+    # take 8 clocks; reading (64 + 16) * 16 * 2 bytes at 128 a clock takes 20
+    assert found.matrix_share[0] == pytest.approx(8 / 20, rel=1e-3)
+
+
+def test_one_call_is_the_column_calls_row():
+    table = candidates(SQUARE, H200)
+    columns = estimate_columns(SQUARE, table, H200)
+    for row in range(0, len(table), 97):
+        assert estimate(SQUARE, table[row], H200) == estimate_row(SQUARE, columns, row)
+
+
+def test_an_estimate_holds_pythons_own_numbers():
+    found = estimate(SQUARE, TILE, H200)
+    kinds = {field.name: type(getattr(found, field.name)).__name__ for field in fields(Estimate)}
+    assert set(kinds.values()) == {"float", "int", "str"}
+    assert kinds["bound"] == "str" and kinds["tiles"] == "int" and kinds["time_us"] == "float"
+
+
+def test_no_estimate_is_below_the_roofline_nor_below_its_own_parts():
+    table = candidates(SQUARE, H200)
+    found = estimate_columns(SQUARE, table, H200)
+    assert (found.time_us >= roofline(SQUARE, H200).time_us).all()
+    assert (found.time_us >= found.epilogue_us + found.split_us).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.tuples(*[st.integers(1, 2**31 - 1)] * 3),
+    chip=st.sampled_from(list_profiles()),
+    config=st.builds(
+        KernelConfig,
+        st.sampled_from(TEMPLATES),
+        *[st.integers(1, 5000)] * 3,
+        group_m=st.none() | st.integers(1, 100),
+        split_k=st.integers(1, 1000),
+        num_warps=st.none() | st.integers(1, 128),
+        num_stages=st.none() | st.integers(1, 99),
+        load_bits=st.none() | st.integers(8, 256),
+        swap=st.booleans(),
+        epilogue_parts=st.integers(1, 9),
+    ),
+)
+def test_an_illegal_configuration_is_priced_and_never_raises(sizes, chip, config):
+    found = estimate(Gemm(*sizes), config, load_profile(chip))
+    assert np.isfinite(found.time_us) and found.time_us > 0
+    assert found.bound in BOUNDS
+
+
+# --- unknown figures ------------------------------------------------------------------------------
+
+UNKNOWN = replace(
+    H200,
+    name="unknown-chip",
+    device_names=(),
+    **dict.fromkeys(
+        (
+            "boost_clock_mhz", "peak_clock_mhz", "copy_bandwidth_gb_s", "l2_bytes",
+            "l2_partitions", "mall_bytes", "shared_per_unit_bytes", "shared_reserved_bytes",
+            "shared_granularity_bytes", "registers_per_unit", "max_registers_per_thread",
+            "register_granularity", "max_warps_per_unit", "max_blocks_per_unit",
+            "max_threads_per_block", "subpartitions", "launch_floor_us", "achievable_tflops_fp16",
+        )
+    ),
+)  # fmt: skip
+
+
+def test_a_chip_of_which_only_sram_bandwidth_and_rates_are_known_is_estimated():
+    found = estimate(SQUARE, TILE, UNKNOWN)
+    assert 138.9 < found.time_us < 10_000
+    assert found.roofline_us == pytest.approx(138.911, abs=1e-3)  # no floor on top
+
+
+@pytest.mark.parametrize("model", [None, "physics"])
+def test_a_chip_of_which_only_sram_bandwidth_and_rates_are_known_gets_an_answer(model):
+    found = predict_best(SQUARE, UNKNOWN, model=model, use_measured=False)
+    assert found.source in ("model", "physics")
+    assert 138.9 < found.time_us < 1000
