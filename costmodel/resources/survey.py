@@ -126,7 +126,7 @@ def _bearable(draw: Draw) -> bool:
     )
 
 
-class _Enough(Exception):
+class _StoppedError(Exception):
     """Raised at the first stage after ``llir``, with what is known by then."""
 
     def __init__(self, metadata: dict[str, Any]) -> None:
@@ -145,7 +145,7 @@ def stopping_after_llir() -> Iterator[None]:
                 stages[name] = _stop
 
     def _stop(_source: Any, metadata: dict[str, Any]) -> None:
-        raise _Enough(dict(metadata))
+        raise _StoppedError(dict(metadata))
 
     before = knobs.runtime.add_stages_inspection_hook
     knobs.runtime.add_stages_inspection_hook = hook
@@ -192,7 +192,7 @@ def _compiled(draw: Draw, full: bool) -> dict[str, Any]:
             with stopping_after_llir():
                 launch.compile()
             found = {"error": "nothing was compiled"}
-    except _Enough as stop:
+    except _StoppedError as stop:
         found = {"shared": stop.metadata["shared"]}
     except Exception as error:
         found = {"error": f"{type(error).__name__}: {error}".split("\n", 1)[0][:200]}

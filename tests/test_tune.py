@@ -1,0 +1,296 @@
+"""``tune`` measures few, believes no wrong result, breaks ties the same way, and remembers.
+
+The measuring process is a stand-in whose clock is a function of the configuration: what is proved
+is which times decide, not that any of them is right.
+"""
+
+import json
+from itertools import count
+
+import pytest
+
+from costmodel import tune as package_level
+from costmodel.answers import recall
+from costmodel.config import KernelConfig
+from costmodel.errors import ConfigError, DeviceError, ProblemError
+from costmodel.measure import worker
+from costmodel.predict import predict_best
+from costmodel.problem import Gemm
+from costmodel.profile import load_profile
+from costmodel.records.log import RunLog
+from costmodel.records.schema import config_of, make_row
+from costmodel.tune import TIE, survivors, tune
+
+import sys  # isort: skip
+
+#: the module: the name `costmodel.tune` is the function's
+module = sys.modules["costmodel.tune"]
+H200 = load_profile("h200-sxm")
+PROBLEM = Gemm(4096, 4096, 4096)
+FACTS = {"device": "h200-sxm", "device_name": "NVIDIA H200", "units": 132, "run": "a"}
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch, tmp_path):
+    """A user's folder without models and answers."""
+    monkeypatch.setenv("COSTMODEL_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Put a stand-in in the measuring process' place; gives what was measured, in order.
+
+    ``read(config, n)`` is the n-th time of a configuration (None for the vendor's), in us, or the
+    word and reason of its failure.
+    """
+
+    def install(read, facts=FACTS):
+        asked = []
+
+        class StandIn:
+            def __init__(self, options):
+                self.facts = facts
+                self.sequence = count()
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *_):
+                return None
+
+            def measure(self, problem, configs):
+                for config in configs:
+                    time_us = read(config, asked.count(config))
+                    asked.append(config)
+                    outcome = (
+                        {"invalidity": time_us[0], "reason": time_us[1]}
+                        if isinstance(time_us, tuple)
+                        else {"time_us": time_us, "p10_us": time_us - 1, "p90_us": time_us + 1}
+                    )
+                    yield make_row(
+                        problem, config, backend="triton" if config else "origin",
+                        protocol="stand-in/1", sequence=next(self.sequence), **facts, **outcome,
+                    )  # fmt: skip
+
+        monkeypatch.setattr(worker, "MeasuringProcess", StandIn)
+        monkeypatch.setattr(module, "_require_gpu", lambda: None)
+        return asked
+
+    return install
+
+
+def ranked(number=8):
+    """The first few of the prediction, which is what ``tune`` measures."""
+    return list(predict_best(PROBLEM, H200, use_measured=False).ranking.configs[:number])
+
+
+# --- how many -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "top_k", "expected"),
+    [
+        (6, 0.5, 3),  # of 10 candidates 4 were rejected
+        (6, 8, 6),
+        (6, 1, 1),
+        (6, 1.0, 6),
+        (6, 0.01, 1),
+        (600, 8, 8),
+        (600, 2.0, 2),
+        (1, 0.5, 1),
+    ],
+)
+def test_top_k_is_a_number_or_a_share_of_what_survived(number, top_k, expected):
+    assert survivors(number, top_k) == expected
+
+
+@pytest.mark.parametrize("top_k", [0, -1, 0.0, float("nan"), True, "8", None])
+def test_a_top_k_that_is_no_positive_number_is_refused(top_k):
+    with pytest.raises(ConfigError, match="top_k must be a positive number or share"):
+        survivors(6, top_k)
+
+
+def test_an_infinite_top_k_is_all_or_is_refused():
+    try:
+        assert survivors(6, float("inf")) == 6
+    except ConfigError:
+        pass
+
+
+# --- which ----------------------------------------------------------------------------------------
+
+
+def test_the_top_few_are_measured_and_the_fastest_three_again_with_the_vendor_between(clock):
+    chosen = ranked(5)
+    speed = dict(zip(chosen, (50.0, 40.0, 30.0, 20.0, 10.0), strict=True))
+    asked = clock(lambda config, n: speed[config] if config else 25.0)
+    found = tune(PROBLEM, H200, top_k=5)
+    again = [chosen[4], None, chosen[3], None, chosen[2], None]
+    assert asked == [None, *chosen, None, *again]
+    assert (found.config, found.time_us, found.vendor_us) == (chosen[4], 10.0, 25.0)
+    assert (found.measured, found.note) == (5, "measured")
+    assert found.vendor_ratio == 2.5
+
+
+def test_a_finalists_last_time_decides_and_not_its_luckiest(clock):
+    lucky, steady = ranked(2)
+    times = {lucky: (5.0, 12.0), steady: (10.0, 10.0), None: (11.0,) * 9}
+    clock(lambda config, n: times[config][n])
+    found = tune(PROBLEM, H200, top_k=2)
+    assert (found.config, found.time_us) == (steady, 10.0)
+
+
+def test_two_within_the_noise_are_a_tie_and_the_better_predicted_of_them_wins_each_time(clock):
+    first, second = ranked(2)
+    speed = {first: 10.0 * (1 + TIE * 0.9), second: 10.0, None: 11.0}
+    clock(lambda config, n: speed[config])
+    for _ in range(2):
+        found = tune(PROBLEM, H200, top_k=2, again=True)
+        assert found.config == first
+        assert found.note.startswith("a tie of 2 within 0.5%")
+
+
+def test_two_further_apart_than_the_noise_are_no_tie(clock):
+    first, second = ranked(2)
+    speed = {first: 10.0 * (1 + TIE * 1.5), second: 10.0, None: 11.0}
+    clock(lambda config, n: speed[config])
+    found = tune(PROBLEM, H200, top_k=2)
+    assert (found.config, found.note) == (second, "measured")
+
+
+def test_a_wrong_result_never_wins_however_fast(clock):
+    wrong, right = ranked(2)
+
+    def read(config, n):
+        return ("correctness", "relative error 0.5") if config == wrong else 10.0
+
+    clock(read)
+    found = tune(PROBLEM, H200, top_k=2)
+    assert found.config == right
+    assert [run["invalidity"] for run in found.as_dict()["runs"]].count("correctness") == 1
+
+
+def test_a_wrong_result_with_a_time_never_wins_and_one_that_goes_wrong_later_does_neither(clock):
+    turns, right = ranked(2)
+
+    def read(config, n):
+        if config == turns:
+            return 5.0 if n == 0 else ("correctness", "relative error 0.5")
+        return 10.0
+
+    clock(read)
+    assert tune(PROBLEM, H200, top_k=2).config == right
+
+
+def test_where_every_candidate_fails_the_reasons_are_named_and_nothing_is_remembered(clock):
+    first = ranked(1)[0]
+
+    def read(config, n):
+        if config is None:
+            return 10.0
+        return ("compile", "ptxas gave up") if config == first else ("runtime", "illegal address")
+
+    clock(read)
+    with pytest.raises(DeviceError, match="illegal address; ptxas gave up"):
+        tune(PROBLEM, H200, top_k=3)
+    assert recall(PROBLEM, H200) is None
+
+
+def test_a_vendor_that_fails_leaves_its_time_unknown(clock):
+    clock(lambda config, n: 10.0 if config else ("runtime", "no such kernel"))
+    found = tune(PROBLEM, H200, top_k=2)
+    assert (found.vendor_us, found.vendor_ratio) == (None, None)
+    assert recall(PROBLEM, H200).vendor_us is None
+
+
+# --- what stays -----------------------------------------------------------------------------------
+
+
+def test_an_answer_is_remembered_and_given_back_unmeasured(clock, home):
+    asked = clock(lambda config, n: 10.0 if config else 12.0)
+    first = tune(PROBLEM, H200, top_k=2)
+    number = len(asked)
+    second = tune(PROBLEM, H200, top_k=2)
+    assert len(asked) == number
+    assert (second.config, second.time_us, second.vendor_us) == (first.config, 10.0, 12.0)
+    assert (second.measured, second.rows) == (0, [])
+    assert second.note.startswith("measured before, on 20")
+    predicted = predict_best(PROBLEM, H200)
+    assert (predicted.source, predicted.time_us) == ("measured", 10.0)
+    assert predicted.interval == (9.0, 11.0)
+
+
+def test_again_measures_what_is_known(clock):
+    asked = clock(lambda config, n: 10.0)
+    tune(PROBLEM, H200, top_k=2)
+    number = len(asked)
+    tune(PROBLEM, H200, top_k=2, again=True)
+    assert len(asked) == 2 * number
+
+
+def test_every_row_goes_to_the_log_and_failures_too(clock, home, tmp_path):
+    clock(lambda config, n: 10.0 if config else ("runtime", "no such kernel"))
+    found = tune(PROBLEM, H200, top_k=2, log=tmp_path / "own.jsonl")
+    assert RunLog(tmp_path / "own.jsonl").read().rows == found.rows
+    # vendor, two candidates, vendor; each of the two again, and the vendor after it
+    assert [config_of(row) is None for row in found.rows] == [
+        True, False, False, True, False, True, False, True,
+    ]  # fmt: skip
+    assert not (home / "log.jsonl").exists()
+    tune(PROBLEM, H200, top_k=2, again=True)
+    assert len(RunLog(home / "log.jsonl").read().rows) == 8
+
+
+def test_plain_values_can_be_written_as_json(clock):
+    clock(lambda config, n: 10.0 if config else 12.0)
+    plain = json.loads(json.dumps(tune(PROBLEM, H200, top_k=2).as_dict(), allow_nan=False))
+    assert plain["configs_measured"] == 2
+    assert plain["vendor_ratio"] == 1.2
+    assert plain["tflops"] == pytest.approx(2 * 4096**3 / 10 / 1e6)
+    assert [run["config"] for run in plain["runs"]].count("vendor") == 4
+
+
+# --- without measuring ----------------------------------------------------------------------------
+
+
+def test_the_one_candidate_that_survives_is_returned_without_measuring(monkeypatch):
+    only = KernelConfig("tile", 128, 128, 64, num_warps=8)
+    huge = KernelConfig("tile", 256, 256, 256, num_warps=8, num_stages=5)
+
+    def two(problem, chip, **options):
+        return predict_best(problem, chip, configs=[huge, only], **options)
+
+    monkeypatch.setattr(module, "predict_best", two)
+    found = tune(PROBLEM, H200)
+    assert (found.config, found.measured, found.rows) == (only, 0, [])
+    assert found.note == "one candidate survived pruning: nothing to measure"
+    assert recall(PROBLEM, H200) is None
+
+
+def test_without_a_gpu_the_error_says_that_predict_needs_none():
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(DeviceError, match="predict needs none"):
+        tune(PROBLEM, H200)
+
+
+def test_without_torch_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(DeviceError, match=r"triton-costmodel\[gpu\].*predict needs neither"):
+        tune(PROBLEM, H200)
+
+
+def test_a_profile_of_another_chip_than_the_one_at_hand_is_refused(clock):
+    asked = clock(lambda config, n: 10.0, facts=FACTS | {"device": "h100-sxm"})
+    with pytest.raises(DeviceError, match="the GPU at hand is h100-sxm, not h200-sxm"):
+        tune(PROBLEM, H200)
+    assert not asked
+
+
+def test_a_bad_shape_is_refused_before_anything_is_measured(clock):
+    asked = clock(lambda config, n: 10.0)
+    with pytest.raises(ProblemError):
+        tune((0, 1, 1), H200)
+    assert not asked and package_level is tune
