@@ -12,11 +12,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from costmodel.candidates import candidates as candidates
     from costmodel.config import ConfigTable as ConfigTable
     from costmodel.config import KernelConfig as KernelConfig
     from costmodel.errors import CostModelError as CostModelError
-    from costmodel.evaluate import evaluate as evaluate
+    from costmodel.learning.evaluate import evaluate as evaluate
+    from costmodel.learning.train import train as train
+    from costmodel.measure.tune import tune as tune
     from costmodel.physics.estimate import estimate as estimate
     from costmodel.predict import Prediction as Prediction
     from costmodel.predict import predict_best as predict_best
@@ -25,10 +26,9 @@ if TYPE_CHECKING:
     from costmodel.profile import detect_profile as detect_profile
     from costmodel.profile import list_profiles as list_profiles
     from costmodel.profile import load_profile as load_profile
-    from costmodel.prune import prune as prune
     from costmodel.resources.footprint import footprint as footprint
-    from costmodel.train import train as train
-    from costmodel.tune import tune as tune
+    from costmodel.space.candidates import candidates as candidates
+    from costmodel.space.prune import prune as prune
 
 #: public name -> the module it lives in; loaded on first use, so that importing stays quick
 _HOMES = {
@@ -38,17 +38,17 @@ _HOMES = {
     "HardwareProfile": "profile",
     "KernelConfig": "config",
     "Prediction": "predict",
-    "candidates": "candidates",
+    "candidates": "space.candidates",
     "detect_profile": "profile",
     "estimate": "physics.estimate",
-    "evaluate": "evaluate",
+    "evaluate": "learning.evaluate",
     "footprint": "resources.footprint",
     "list_profiles": "profile",
     "load_profile": "profile",
     "predict_best": "predict",
-    "prune": "prune",
-    "train": "train",
-    "tune": "tune",
+    "prune": "space.prune",
+    "train": "learning.train",
+    "tune": "measure.tune",
 }
 __all__ = sorted([*_HOMES, "__version__"])
 

@@ -72,7 +72,7 @@ def gpu_is_there() -> bool:
 def _measure(problem: Gemm) -> None:
     from costmodel.cli.show import print_table
     from costmodel.cli.tuning import MEASURED_COLUMNS, measured_rows, summary
-    from costmodel.tune import tune
+    from costmodel.measure.tune import tune
 
     try:
         result = tune(problem, top_k=TOP_K)

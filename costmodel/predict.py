@@ -10,15 +10,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.answers import recall
-from costmodel.baselines import default_config
-from costmodel.candidates import candidates
 from costmodel.config import ConfigTable, KernelConfig
-from costmodel.model.ranker import SHORTLIST, Ranker, default_ranker, load_ranker
 from costmodel.physics.estimate import BOUNDS, EstimateColumns, estimate_columns
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, resolve_profile
-from costmodel.prune import Rejections, prune
+from costmodel.ranking.baselines import default_config
+from costmodel.ranking.ranker import SHORTLIST, Ranker, default_ranker, load_ranker
+from costmodel.records.answers import recall
+from costmodel.space.candidates import candidates
+from costmodel.space.prune import Rejections, prune
 
 Source = Literal["measured", "model", "physics", "default"]
 
@@ -211,7 +211,7 @@ def _ranker(model: Ranker | str | os.PathLike[str] | None) -> Ranker | None:
 
 
 def _default_first(problem: Gemm, legal: ConfigTable, physics: EstimateColumns) -> Ranking:
-    from costmodel.baselines import nearest_row
+    from costmodel.ranking.baselines import nearest_row
 
     times = np.full(len(legal), np.inf)
     times[nearest_row(legal, default_config(problem))] = physics.roofline.time_us

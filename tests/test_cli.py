@@ -167,7 +167,7 @@ def tuned(monkeypatch):
         calls.append((str(problem), profile, top_k))
         return result
 
-    monkeypatch.setattr(import_module("costmodel.tune"), "tune", fake)
+    monkeypatch.setattr(import_module("costmodel.measure.tune"), "tune", fake)
     return SimpleNamespace(result=result, calls=calls)
 
 
@@ -202,7 +202,7 @@ def test_train_reports_what_was_fitted_and_where_it_lies(monkeypatch, tmp_path):
         ranker = SimpleNamespace(low=-0.1, high=0.2)
         return SimpleNamespace(ranker=ranker, path=out, shapes=3, rows=40, manifest=manifest)
 
-    monkeypatch.setattr(import_module("costmodel.train"), "train", fake)
+    monkeypatch.setattr(import_module("costmodel.learning.train"), "train", fake)
     arguments = ["train", "a.jsonl", "b.jsonl", *CHIP, "--out", tmp_path / "m.npz"]
     found = json.loads(printed(*arguments, "--json"))
     assert found["path"] == str(tmp_path / "m.npz") and found["rows"] == 40

@@ -54,7 +54,7 @@ def test_with_a_gpu_each_shape_is_measured_beside_the_vendor(monkeypatch, tmp_pa
             prediction=prediction,
         )  # fmt: skip
 
-    monkeypatch.setattr(import_module("costmodel.tune"), "tune", fake)
+    monkeypatch.setattr(import_module("costmodel.measure.tune"), "tune", fake)
     monkeypatch.setattr(demo, "gpu_is_there", lambda: True)
     demo.main()
     out = capsys.readouterr().out

@@ -211,7 +211,7 @@ def test_prediction_explains_itself_with_the_report():
 
 
 def test_a_measured_answer_is_explained_though_the_ranking_expected_otherwise():
-    from costmodel.answers import Answer, now, remember
+    from costmodel.records.answers import Answer, now, remember
 
     before = predict_best((512, 512, 8192), CHIP)
     chosen = before.ranking[4].config

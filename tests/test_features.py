@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.candidates import candidates
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.dtypes import LAYOUTS
 from costmodel.errors import UnsupportedError
-from costmodel.features import FEATURES, Context, feature_matrix
 from costmodel.physics.estimate import estimate_columns
 from costmodel.problem import Gemm
 from costmodel.profile import list_profiles, load_profile
+from costmodel.ranking.features import FEATURES, Context, feature_matrix
 from costmodel.resources.legality import check_problem
+from costmodel.space.candidates import candidates
 
 H200 = load_profile("h200-sxm")
 PROBLEM = Gemm(1000, 2000, 4096)

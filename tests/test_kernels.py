@@ -22,7 +22,7 @@ from costmodel.kernels.operands import make_operands  # noqa: E402
 from costmodel.measure.check import Reference, tolerance  # noqa: E402
 from costmodel.problem import Gemm  # noqa: E402
 from costmodel.profile import load_profile  # noqa: E402
-from costmodel.prune import broken_rule  # noqa: E402
+from costmodel.space.prune import broken_rule  # noqa: E402
 
 # NumPy's warning, caused in Triton 3.6's interpreter
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array with ndim")

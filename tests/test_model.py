@@ -13,13 +13,13 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 
 from costmodel.errors import ModelError
-from costmodel.features import FEATURES
-from costmodel.model import ranker as module
-from costmodel.model.ranker import Ranker, default_ranker, load_ranker, own_model_path
-from costmodel.model.trees import MOST_DEPTH, Trees, trees_of
+from costmodel.learning.train import PARAMETERS
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
-from costmodel.train import PARAMETERS
+from costmodel.ranking import ranker as module
+from costmodel.ranking.features import FEATURES
+from costmodel.ranking.ranker import Ranker, default_ranker, load_ranker, own_model_path
+from costmodel.ranking.trees import MOST_DEPTH, Trees, trees_of
 
 H200 = load_profile("h200-sxm")
 FEW = PARAMETERS | {"max_iter": 20}
@@ -242,9 +242,7 @@ def test_an_array_of_pickled_objects_is_refused_and_never_unpickled(altered, tmp
     assert not mark.exists()
 
 
-def test_an_archive_that_inflates_past_the_limit_is_refused_before_it_is_read(
-    altered, monkeypatch
-):
+def test_an_archive_that_inflates_past_the_limit_is_refused_before_it_is_read(altered, monkeypatch):
     path = altered()
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("zeros.npy", bytes(1 << 20))

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import costmodel.physics.estimate as module
-from costmodel.candidates import candidates
 from costmodel.config import TEMPLATES, ConfigTable, KernelConfig
 from costmodel.physics.estimate import (
     BOUNDS,
@@ -29,6 +28,7 @@ from costmodel.physics.waves import wave_columns
 from costmodel.predict import predict_best
 from costmodel.problem import Gemm
 from costmodel.profile import list_profiles, load_profile
+from costmodel.space.candidates import candidates
 
 H200 = load_profile("h200-sxm")  # 132 SMs, 989.4 TFLOPS in fp16, copies at 4300 GB/s, floor 2.7 us
 ROUND = replace(

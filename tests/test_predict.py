@@ -11,10 +11,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costmodel import answers
-from costmodel.answers import Answer, recall, remember
-from costmodel.baselines import default_config
-from costmodel.candidates import candidates
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.errors import (
     NoCandidateError,
@@ -22,12 +18,16 @@ from costmodel.errors import (
     UnknownNameError,
     UnsupportedError,
 )
-from costmodel.model.ranker import SHORTLIST, default_ranker
 from costmodel.physics.estimate import BOUNDS, estimate
 from costmodel.predict import predict_best, shortlisted_times
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
-from costmodel.prune import prune
+from costmodel.ranking.baselines import default_config
+from costmodel.ranking.ranker import SHORTLIST, default_ranker
+from costmodel.records import answers
+from costmodel.records.answers import Answer, recall, remember
+from costmodel.space.candidates import candidates
+from costmodel.space.prune import prune
 
 CHIP = "h200-sxm"
 H200 = load_profile(CHIP)

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from costmodel.candidates import candidates
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.errors import NoCandidateError, UnsupportedError
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
-from costmodel.prune import broken_rule, prune
 from costmodel.resources.footprint import footprint, footprint_columns
+from costmodel.space.candidates import candidates
+from costmodel.space.prune import broken_rule, prune
 
 A100 = load_profile("a100-sxm-80gb")
 H100 = load_profile("h100-sxm")
@@ -66,10 +66,10 @@ def test_pruning_needs_neither_torch_nor_triton_so_nothing_is_compiled():
 import sys
 for name in ("torch", "triton", "pandas", "scipy", "sklearn"):
     sys.modules[name] = None  # an import of it fails
-from costmodel.candidates import candidates
+from costmodel.space.candidates import candidates
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
-from costmodel.prune import broken_rule, prune
+from costmodel.space.prune import broken_rule, prune
 problem, profile = Gemm(4096, 4096, 4096), load_profile("h100-sxm")
 kept, rejections = prune(problem, candidates(problem, profile), profile)
 print(len(kept), len(rejections))

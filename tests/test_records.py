@@ -358,7 +358,7 @@ def test_no_rows_write_no_file(tmp_path: Path) -> None:
 def test_a_missing_log_and_a_folder_in_its_place_are_clear_errors(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="there is no log at .*runs.jsonl"):
         RunLog(tmp_path / "runs.jsonl").read()
-    with pytest.raises(RecordError, match="cannot append to the log"):
+    with pytest.raises(RecordError, match="cannot append to"):
         RunLog(tmp_path).append(timed())
 
 

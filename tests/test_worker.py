@@ -13,11 +13,11 @@ import pytest
 from costmodel.config import KernelConfig
 from costmodel.errors import DeviceError
 from costmodel.measure import worker
-from costmodel.measure.environment import kernel_hash
 from costmodel.measure.timing import Protocol
 from costmodel.measure.worker import MeasuringProcess, WorkerOptions
 from costmodel.problem import Gemm
 from costmodel.records.schema import config_of, row_key, validate_row
+from costmodel.records.source_hash import kernel_hash
 
 CHILD = """
 import json, os, sys, time

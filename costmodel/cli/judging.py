@@ -39,7 +39,7 @@ def evaluate(
 
     Example: `costmodel evaluate --profile h200-sxm --json`
     """
-    from costmodel.evaluate import evaluate as run_evaluate
+    from costmodel.learning.evaluate import evaluate as run_evaluate
 
     with working("ranking the held-out shapes"):
         judged = run_evaluate(runs or None, profile, model=model, physics_only=physics)

@@ -50,13 +50,13 @@ def collect(
         TimeRemainingColumn,
     )
 
-    from costmodel.collect import collect as run_collect
-    from costmodel.collect import sample_job, winners_jobs
+    from costmodel.learning.groups import groups_of
     from costmodel.measure.bench import new_run_id
+    from costmodel.measure.collect import collect as run_collect
+    from costmodel.measure.collect import sample_job, winners_jobs
     from costmodel.measure.worker import WorkerOptions
     from costmodel.paths import user_dir
     from costmodel.profile import resolve_profile
-    from costmodel.records.dataset import groups_of
     from costmodel.records.log import RunLog
     from costmodel.records.schema import row_key
     from costmodel.records.store import frame_rows, read_runs

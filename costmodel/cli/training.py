@@ -30,7 +30,7 @@ def train(
 
     Example: `costmodel train runs.jsonl --out ranker.npz`
     """
-    from costmodel.train import train as run_train
+    from costmodel.learning.train import train as run_train
 
     with working("fitting"):
         report = run_train(logs or None, profile, out=out)

@@ -23,7 +23,7 @@ from costmodel.cli.problem import (
 from costmodel.cli.show import print_json, print_table, working
 
 if TYPE_CHECKING:
-    from costmodel.tune import TuneResult
+    from costmodel.measure.tune import TuneResult
 
 MEASURED_COLUMNS = ("configuration", "us", "p10", "p90", "TFLOPS", "predicted us")
 
@@ -44,7 +44,7 @@ def tune(
 
     Example: `costmodel tune 4096 4096 4096 --top-k 8`
     """
-    from costmodel.tune import tune as run_tune
+    from costmodel.measure.tune import tune as run_tune
 
     problem = problem_of(m, n, k, dtype, layout, batch)
     with working(f"measuring {problem}"):

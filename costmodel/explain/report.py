@@ -12,9 +12,9 @@ from costmodel.explain.causes import Cause, causes, last_round_fill
 from costmodel.physics.estimate import EstimateColumns, estimate_columns
 from costmodel.physics.roofline import copy_bandwidth_gb_s, peak_of
 from costmodel.predict import Prediction
-from costmodel.prune import Rejections
 from costmodel.resources.matrix_unit import MatrixUnit
 from costmodel.resources.occupancy import LIMITERS
+from costmodel.space.prune import Rejections
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from typing import Any
 
 from costmodel.config import KernelConfig
 from costmodel.measure.check import Reference, tolerance
-from costmodel.measure.environment import kernel_hash
 from costmodel.measure.timing import Stopwatch
 from costmodel.measure.vendor import vendor_launch
 from costmodel.problem import Gemm
 from costmodel.records.schema import Row, make_row
+from costmodel.records.source_hash import kernel_hash
 
 
 class ProblemBench:

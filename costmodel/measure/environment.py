@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import subprocess
-from functools import cache
-from importlib import metadata, resources
+from importlib import metadata
 from pathlib import Path
 from typing import Any
-
-#: each template's own file; what it shares with others stands in common.py
-_SHARED_SOURCE = "common.py"
-
-
-@cache
-def kernel_hash(template: str) -> str:
-    """First 12 hex digits of the SHA-256 of a template's source: rows of other kernels differ."""
-    folder = resources.files("costmodel.kernels")
-    digest = hashlib.sha256()
-    for name in (_SHARED_SOURCE, f"{template}.py"):
-        digest.update(folder.joinpath(name).read_bytes().replace(b"\r\n", b"\n"))
-    return digest.hexdigest()[:12]
 
 
 def environment(device: int = 0) -> dict[str, Any]:

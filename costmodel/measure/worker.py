@@ -77,7 +77,7 @@ class MeasuringProcess:
                     return
                 elif kind != "begin":
                     break
-            if kind != "lost":
+            if kind != "lost" and position < len(configs):
                 yield self.failure(problem, configs[position], *self._why(message))
                 position += 1
             if kind != "refused":
@@ -85,7 +85,7 @@ class MeasuringProcess:
 
     def failure(self, problem: Gemm, config: KernelConfig | None, word: str, why: str) -> Row:
         """The row of a measurement that could not be made."""
-        from costmodel.measure.environment import kernel_hash
+        from costmodel.records.source_hash import kernel_hash
 
         self._sequence += 1
         return make_row(

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.baselines import default_config, nearest_row
-from costmodel.model.ranker import Ranker, default_ranker, load_ranker
+from costmodel.learning.groups import Group, groups_of
+from costmodel.learning.train import heldout_shapes, training_groups
 from costmodel.physics.estimate import estimate_columns
 from costmodel.predict import rank
 from costmodel.profile import HardwareProfile, load_profile
-from costmodel.prune import prune
-from costmodel.records.dataset import Group, groups_of
+from costmodel.ranking.baselines import default_config, nearest_row
+from costmodel.ranking.ranker import Ranker, default_ranker, load_ranker
 from costmodel.records.store import packaged_runs, read_runs
-from costmodel.train import heldout_shapes, training_groups
+from costmodel.space.prune import prune
 
 TOPS = (1, 3, 5, 8, 16)
 #: one shape where the vendor stumbles must not carry the mean

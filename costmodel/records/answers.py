@@ -12,11 +12,11 @@ from typing import Any
 
 from costmodel.config import KernelConfig
 from costmodel.errors import CostModelError
-from costmodel.measure.environment import kernel_hash
 from costmodel.paths import user_dir
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.records.schema import PROBLEM_COLUMNS
+from costmodel.records.source_hash import kernel_hash
 
 
 @dataclass(frozen=True)

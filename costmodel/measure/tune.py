@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.answers import Answer, now, recall, remember
 from costmodel.config import KernelConfig
 from costmodel.errors import ConfigError, DeviceError
 from costmodel.paths import user_dir
 from costmodel.predict import Prediction, predict_best
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, resolve_profile
+from costmodel.records.answers import Answer, now, recall, remember
 from costmodel.records.log import RunLog
 from costmodel.records.schema import Row, config_of
 
@@ -78,7 +78,8 @@ def survivors(count: int, top_k: int | float) -> int:
     """
     if isinstance(top_k, bool) or not isinstance(top_k, (int, float)) or not top_k > 0:
         raise ConfigError(f"top_k must be a positive number or share, got {top_k!r}")
-    wanted = round(count * top_k) if isinstance(top_k, float) and top_k <= 1 else int(top_k)
+    share = isinstance(top_k, float) and top_k <= 1
+    wanted = round(count * top_k) if share else int(min(top_k, count))
     return min(max(wanted, 1), count)
 
 

@@ -10,18 +10,18 @@ from itertools import chain
 
 import numpy as np
 
-from costmodel.candidates import candidates
 from costmodel.config import KernelConfig
+from costmodel.learning.groups import Group
 from costmodel.measure.bench import new_run_id
 from costmodel.measure.compile_pool import COMPILE_SECONDS, CompilePool, Pending
-from costmodel.measure.environment import kernel_hash
 from costmodel.measure.worker import MeasuringProcess, WorkerOptions
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.prune import prune
-from costmodel.records.dataset import Group
 from costmodel.records.log import RunLog
 from costmodel.records.schema import KEY_COLUMNS, Row, row_key
+from costmodel.records.source_hash import kernel_hash
+from costmodel.space.candidates import candidates
+from costmodel.space.prune import prune
 
 #: jobs whose kernels compile while earlier ones are timed
 _LOOKAHEAD = 12

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from costmodel.config import ConfigTable
 from costmodel.errors import ModelError
-from costmodel.features import FEATURES, feature_matrix
-from costmodel.model.trees import Trees
 from costmodel.paths import atomic_write, packaged, user_dir
 from costmodel.physics.estimate import EstimateColumns
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
+from costmodel.ranking.features import FEATURES, feature_matrix
+from costmodel.ranking.trees import Trees
 
 FORMAT = 1
 #: a whole model file; ours is under 2 MB
@@ -78,27 +78,31 @@ def load_ranker(path: str | os.PathLike[str]) -> Ranker:
     """Read a model file and its manifest. Raises ``ModelError`` for anything but a sound one."""
     file = Path(path)
     try:
-        return _parse(file.read_bytes(), file.with_suffix(".json").read_text("utf-8"), str(file))
+        return _parse(file.read_bytes(), file.with_suffix(".json").read_bytes(), str(file))
     except OSError as error:
         raise ModelError(f"cannot read the model {file}: {error.strerror}") from None
 
 
-def _parse(data: bytes, manifest_text: str, where: str) -> Ranker:
+def _parse(data: bytes, manifest_json: bytes, where: str) -> Ranker:
     arrays = _arrays(data, where)
     try:
-        manifest = json.loads(manifest_text)
+        manifest = json.loads(manifest_json)
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{where}: the manifest is not JSON: {error}") from None
     if not isinstance(manifest, dict):
         raise ModelError(f"{where}: the manifest must be a JSON object")
+    for name in ("architectures", "dtypes"):
+        if not isinstance(manifest.get(name, []), list):
+            raise ModelError(f"{where}: {name} in the manifest must be a list of names")
     version = arrays.get("format")
-    if version is None or version.shape != (1,) or int(version[0]) != FORMAT:
+    if version is None or version.dtype.kind != "i" or version.tolist() != [FORMAT]:
         raise ModelError(f"{where}: not a model of format {FORMAT}; train it again")
     names = arrays.get("features")
     if names is None or names.dtype.kind != "U" or names.tolist() != list(FEATURES):
         raise ModelError(f"{where}: fitted on other features than this version has; train it again")
     spread = arrays.get("spread")
-    if spread is None or spread.shape != (2,) or not np.isfinite(spread).all():
+    numbers = spread is not None and spread.dtype.kind == "f" and spread.shape == (2,)
+    if spread is None or not numbers or not np.isfinite(spread).all():
         raise ModelError(f"{where}: array 'spread' must hold two finite numbers")
     trees = Trees.checked(arrays, len(FEATURES), where)
     return Ranker(trees, float(spread[0]), float(spread[1]), manifest)
@@ -142,7 +146,7 @@ def _shipped() -> Ranker | None:
     folder = packaged("models")
     try:
         data = folder.joinpath("ranker.npz").read_bytes()
-        manifest = folder.joinpath("ranker.json").read_text(encoding="utf-8")
+        manifest = folder.joinpath("ranker.json").read_bytes()
     except OSError:
         return None
     return _parse(data, manifest, "the shipped model")

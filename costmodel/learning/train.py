@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.features import FEATURES, feature_matrix
-from costmodel.model.ranker import Ranker, own_model_path
-from costmodel.model.trees import trees_of
+from costmodel.learning.groups import Group, groups_of
 from costmodel.physics.estimate import estimate_columns
 from costmodel.profile import HardwareProfile, load_profile
-from costmodel.records.dataset import Group, groups_of
+from costmodel.ranking.features import FEATURES, feature_matrix
+from costmodel.ranking.ranker import Ranker, own_model_path
+from costmodel.ranking.trees import trees_of
 from costmodel.records.store import packaged_runs, read_runs
 from costmodel.shapes import read_shapes
 

@@ -1,1 +1,0 @@
-"""The ranking model: features, fitted weights, ranking and intervals."""

@@ -1,0 +1,1 @@
+"""From physics to an order: features, the fitted correction, and baselines."""

@@ -1,0 +1,1 @@
+"""Which configurations there are, and which of them the chip can run."""
