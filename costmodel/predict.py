@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.config import ConfigTable, KernelConfig
+from costmodel.errors import NoCandidateError
 from costmodel.physics.estimate import BOUNDS, EstimateColumns, estimate_columns
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, resolve_profile
@@ -148,6 +149,8 @@ def predict_best(
     chip = resolve_profile(profile)
     table = candidates(problem, chip) if configs is None else ConfigTable.of(configs)
     legal, rejections = prune(problem, table, chip)
+    if not len(legal):
+        raise NoCandidateError("there are no configurations to choose from: configs is empty")
     answer = recall(problem, chip) if use_measured and configs is None else None
     ranking, source = rank(problem, legal, chip, model)
     best = ranking[0]

@@ -4,7 +4,6 @@ Stand-ins take the places of the measuring process and of the compilers: nothing
 every time is 10 us.
 """
 
-import importlib
 from collections import Counter
 from itertools import count
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ import pytest
 
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.learning.groups import Group
+from costmodel.measure import collect as module
 from costmodel.measure.collect import Job, collect, sample_job, winners_jobs
 from costmodel.measure.worker import WorkerOptions
 from costmodel.problem import Gemm
@@ -24,7 +24,6 @@ from costmodel.records.source_hash import kernel_hash
 from costmodel.space.candidates import candidates
 from costmodel.space.prune import prune
 
-module = importlib.import_module("costmodel.measure.collect")
 H200 = load_profile("h200-sxm")
 ONE, TWO = Gemm(512, 512, 512), Gemm(1024, 512, 512)
 FACTS = {

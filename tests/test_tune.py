@@ -12,6 +12,7 @@ import pytest
 
 from costmodel.config import KernelConfig
 from costmodel.errors import ConfigError, DeviceError, ProblemError
+from costmodel.measure import tune as module
 from costmodel.measure import worker
 from costmodel.measure.tune import TIE, survivors, tune
 from costmodel.predict import predict_best
@@ -21,8 +22,6 @@ from costmodel.records.answers import recall
 from costmodel.records.log import RunLog
 from costmodel.records.schema import config_of, make_row
 
-#: the module: the name `costmodel.measure.tune` is the function's
-module = sys.modules["costmodel.measure.tune"]
 H200 = load_profile("h200-sxm")
 PROBLEM = Gemm(4096, 4096, 4096)
 FACTS = {"device": "h200-sxm", "device_name": "NVIDIA H200", "units": 132, "run": "a"}
