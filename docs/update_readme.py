@@ -71,8 +71,8 @@ def main() -> None:
         if new != old:
             raise SystemExit(f"README.md's example prints now:\n{new}\nthe page says:\n{old}")
         return
-    from costmodel.learning.evaluate import evaluate
     from costmodel.explain.plots import predicted_against_measured, share_over_measured
+    from costmodel.learning.evaluate import evaluate
 
     card = evaluate()
     images = ROOT / "docs" / "images"

@@ -11,7 +11,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from costmodel.config import ConfigTable, KernelConfig
-from costmodel.errors import ModelError, RecordError
+from costmodel.errors import CostModelError, ModelError, RecordError
 from costmodel.learning import evaluate as judging
 from costmodel.learning import train as fitting
 from costmodel.learning.evaluate import TOPS, best_row, evaluate, shares_of, summary
@@ -44,6 +44,27 @@ def home(monkeypatch, tmp_path):
 def shipped():
     """Every shipped row."""
     return packaged_runs()
+
+
+@pytest.fixture(scope="module")
+def judged_runs(shipped, tmp_path_factory):
+    """The shipped model's scorecard on the shipped runs, and the training groups; computed once.
+
+    Reading and grouping the rows takes seconds: judged and training shapes share one grouping.
+    """
+    groups = groups_of(shipped, "h200-sxm")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COSTMODEL_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setattr(judging, "packaged_runs", lambda: shipped)
+        for module in (judging, fitting):
+            patch.setattr(module, "groups_of", lambda frame, name: groups)
+        found = evaluate()
+        return found, training_groups(shipped, "h200-sxm")
+
+
+@pytest.fixture
+def card(judged_runs):
+    return judged_runs[0]
 
 
 def row(config, time_us, *, problem=PROBLEM, sequence=0, minute=0, run="a", **facts):
@@ -132,8 +153,8 @@ def test_held_out_shapes_take_no_part_in_training(tmp_path):
     assert [g.shape for g in training_groups(frame_of(rows, tmp_path))] == [(8, 8, 8)]
 
 
-def test_no_training_group_of_the_shipped_runs_is_held_out(shipped):
-    groups = training_groups(shipped, "h200-sxm")
+def test_no_training_group_of_the_shipped_runs_is_held_out(judged_runs):
+    _, groups = judged_runs
     assert not {g.shape for g in groups} & heldout_shapes()
     assert len({g.shape for g in groups}) > 300
 
@@ -208,7 +229,7 @@ def test_a_model_trained_on_20_shapes_is_written_loads_and_says_what_it_saw(
     assert manifest["parameters"]["max_iter"] == 10
     assert 0 < manifest["scores"]["cv_top1_min"] <= manifest["scores"]["cv_top1_geomean"] <= 1
     assert loaded.low < loaded.high
-    assert loaded.applies(Gemm(1, 1, 1), H200)
+    assert all(loaded.applies(Gemm(1, 1, 1, dtype=d), H200) for d in manifest["dtypes"])
 
 
 def test_the_same_runs_give_the_same_model(quick, slice_of_runs, tmp_path):
@@ -251,10 +272,10 @@ def test_logs_of_held_out_shapes_alone_are_refused(tmp_path):
         train([log.path], out=tmp_path / "mine.npz")
 
 
-def test_runs_of_a_device_that_no_profile_knows_are_refused_or_left_out_by_name(tmp_path):
+def test_runs_of_a_device_without_a_profile_are_refused_with_the_drivers_name(tmp_path):
     log = RunLog(tmp_path / "log.jsonl")
-    log.append(row(CONFIGS[0], 10.0, device=None))
-    with pytest.raises(RecordError):
+    log.append(row(CONFIGS[0], 10.0, device=None, device_name="NVIDIA X1"))
+    with pytest.raises(CostModelError, match="NVIDIA X1"):
         train([log.path], out=tmp_path / "mine.npz")
 
 
@@ -297,15 +318,6 @@ def test_the_nearest_training_shape_is_the_least_of_the_largest_differences():
 
 
 # --- the shipped runs -----------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def card(shipped, tmp_path_factory):
-    """The scorecard of the shipped model on the shipped runs, computed once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COSTMODEL_HOME", str(tmp_path_factory.mktemp("home")))
-        patch.setattr(judging, "packaged_runs", lambda: shipped)
-        return evaluate()
 
 
 def test_at_least_40_shapes_with_a_median_of_500_configurations_are_judged(card):
@@ -355,10 +367,11 @@ def test_runs_without_a_held_out_shape_cannot_judge(slice_of_runs):
         evaluate([slice_of_runs])
 
 
-def test_a_model_file_that_is_none_is_refused(slice_of_runs, tmp_path, shipped, monkeypatch):
-    monkeypatch.setattr(judging, "packaged_runs", lambda: shipped)
+def test_a_model_file_that_is_none_is_refused(tmp_path):
+    log = RunLog(tmp_path / "log.jsonl")
+    log.append(row(CONFIGS[0], 10.0, problem=read_shapes("heldout")[0].problem))
     path = tmp_path / "noise.npz"
     path.write_bytes(b"noise")
     path.with_suffix(".json").write_text("{}")
     with pytest.raises(ModelError, match="not a model file"):
-        evaluate(model=path)
+        evaluate([log.path], model=path)
