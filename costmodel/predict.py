@@ -19,7 +19,7 @@ from costmodel.ranking.baselines import default_config
 from costmodel.ranking.ranker import SHORTLIST, Ranker, default_ranker, load_ranker
 from costmodel.records.answers import recall
 from costmodel.space.candidates import candidates
-from costmodel.space.prune import Rejections, prune
+from costmodel.space.prune import Rejections, broken_rule, prune
 
 Source = Literal["measured", "model", "physics", "default"]
 
@@ -152,6 +152,8 @@ def predict_best(
     if not len(legal):
         raise NoCandidateError("there are no configurations to choose from: configs is empty")
     answer = recall(problem, chip) if use_measured and configs is None else None
+    if answer is not None and broken_rule(problem, answer.config, chip) is not None:
+        answer = None  # an edited or foreign line: what cannot run was never measured
     ranking, source = rank(problem, legal, chip, model)
     best = ranking[0]
     if answer is not None:

@@ -37,7 +37,8 @@ def read_shapes(path: str | os.PathLike[str]) -> list[Shape]:
     except (OSError, UnicodeDecodeError) as error:
         raise RecordError(f"cannot read the shape set {path}: {error}") from None
     found = []
-    for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
+    reader = csv.DictReader(io.StringIO(text))
+    for row in reader:
         try:
             problem = Gemm(
                 int(row["m"]),
@@ -49,7 +50,7 @@ def read_shapes(path: str | os.PathLike[str]) -> list[Shape]:
             )
         except (KeyError, TypeError, ValueError, CostModelError) as error:
             raise RecordError(
-                f"{path}, line {number}: {error}; columns m, n, k are needed"
+                f"{path}, line {reader.line_num}: {error}; columns m, n, k are needed"
             ) from None
         found.append(Shape(problem, row.get("family") or "", row.get("source") or ""))
     if not found:

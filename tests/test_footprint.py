@@ -54,7 +54,7 @@ def shared_bytes(chip, problem, config):
         ("mi300x", "fp32", (128, 128, 32), 2, 32768),
         # one stage on NVIDIA: A and B once
         ("a100-sxm-80gb", "fp16", (128, 128, 64), 1, 32768),
-        ("h100-sxm", "fp16", (128, 128, 64), 1, 32768),
+        ("h100-sxm", "fp16", (128, 128, 64), 2, 65536),
     ],
 )
 def test_a_pointer_kernel_takes_its_stages_of_a_and_b(chip, dtype, blocks, stages, expected_bytes):
@@ -71,7 +71,7 @@ def test_a_descriptor_kernel_takes_stages_the_output_tile_and_a_barrier_a_stage(
         CHIPS["h100-sxm"],
     )
     # 3 * (128 + 128) * 64 * 2, 128 * 128 * 2, 3 * 8
-    assert (found.operand_ring_bytes, found.epilogue_bytes, found.barrier_bytes) == (
+    assert (found.operand_ring_bytes, found.staging_bytes, found.barrier_bytes) == (
         98304, 32768, 24,
     )  # fmt: skip
     assert found.shared_bytes == 131096

@@ -57,6 +57,13 @@ def traffic(problem, config, chip, blocks=1):
     return traffic_columns(problem, table, chip, waves(problem, config, chip, blocks))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _no_model_of_a_user(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COSTMODEL_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
 @pytest.fixture
 def round_constants(monkeypatch):
     """L2 gives a unit 32 bytes a clock, a load takes 1 us, a step 0.05, an epilogue 0.5."""
@@ -415,3 +422,9 @@ def test_a_chip_of_which_only_sram_bandwidth_and_rates_are_known_gets_an_answer(
     found = predict_best(SQUARE, UNKNOWN, model=model, use_measured=False)
     assert found.source in ("model", "physics")
     assert 138.9 < found.time_us < 1000
+
+
+def test_the_explanation_of_a_chip_says_which_of_its_figures_are_unknown():
+    text = predict_best(SQUARE, UNKNOWN, use_measured=False).explain().lower()
+    assert "unknown" in text.replace("unknown-chip", "")
+    assert "l2" in text and "launch floor" in text

@@ -185,6 +185,20 @@ def test_torn_and_foreign_lines_are_no_answers_and_hide_none(home):
     assert recall(problem, H200) == answer()
 
 
+@pytest.mark.parametrize("time_us", ["NaN", "Infinity", "0", "-5.0"])
+def test_a_time_that_no_clock_shows_is_no_answer(time_us):
+    problem = Gemm(*SQUARE)
+    remember(problem, H200, answer())
+    path = answers.answers_path()
+    path.write_text(path.read_text().replace("12.5", time_us))
+    assert recall(problem, H200) is None
+
+
+def test_a_folder_in_the_place_of_the_answers_is_no_answer():
+    answers.answers_path().mkdir()
+    assert recall(Gemm(*SQUARE), H200) is None
+
+
 def test_without_a_file_there_is_no_answer(home):
     assert recall(Gemm(*SQUARE), H200) is None
     assert not list(home.iterdir())

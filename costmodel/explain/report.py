@@ -12,6 +12,7 @@ from costmodel.explain.causes import Cause, causes, last_round_fill
 from costmodel.physics.estimate import EstimateColumns, estimate_columns
 from costmodel.physics.roofline import copy_bandwidth_gb_s, peak_of
 from costmodel.predict import Prediction
+from costmodel.profile import HardwareProfile
 from costmodel.resources.matrix_unit import MatrixUnit
 from costmodel.resources.occupancy import LIMITERS
 from costmodel.space.prune import Rejections
@@ -132,6 +133,7 @@ class Report:
     candidates: int
     rejections: tuple[RejectionGroup, ...]
     causes: tuple[Cause, ...]
+    unknown: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Nested plain values, as ``costmodel explain --json`` prints them."""
@@ -170,7 +172,26 @@ def report(prediction: Prediction, *, top: int = 3) -> Report:
         candidates=len(prediction.ranking) + len(prediction.rejections),
         rejections=_rejected(prediction.rejections),
         causes=causes(prediction),
+        unknown=unknown_figures(profile),
     )
+
+
+#: figures of a profile that the estimate uses, and what it does without them
+_USED_FIGURES = {
+    "l2_bytes": "L2's size (4 MiB assumed)",
+    "copy_bandwidth_gb_s": "the copy bandwidth (the data sheet's is used)",
+    "launch_floor_us": "the launch floor (left out)",
+    "achievable_tflops_fp16": "the rate that power allows (the peak is used)",
+    "peak_clock_mhz": "the clock of the peak (1,500 MHz or the boost clock assumed)",
+    "registers_per_unit": "registers a unit (65,536 assumed)",
+    "shared_per_unit_bytes": "shared memory a unit (that of one block assumed)",
+    "max_warps_per_unit": "warps a unit (not limited)",
+}
+
+
+def unknown_figures(profile: HardwareProfile) -> tuple[str, ...]:
+    """What the estimate would use and the profile does not know, with what was done instead."""
+    return tuple(told for name, told in _USED_FIGURES.items() if getattr(profile, name) is None)
 
 
 def time_parts(prediction: Prediction, physics: EstimateColumns) -> TimeParts:

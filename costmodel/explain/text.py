@@ -22,10 +22,15 @@ SOURCES = {
 def render(report: Report) -> str:
     """All sections, wrapped to ``WIDTH`` columns."""
     lines = [f"{report.problem} on {report.profile} ({report.chip})", ""]
-    for section in (_answer, _physics, _cut, _others, _rejections, _causes):
+    for section in (_answer, _physics, _cut, _others, _rejections, _causes, _unknown):
         for label, sentence in section(report):
             lines += _paragraph(label, sentence)
     return "\n".join(lines)
+
+
+def _unknown(r: Report) -> Iterator[tuple[str, str]]:
+    if r.unknown:
+        yield "unknown", "the profile does not know " + "; ".join(r.unknown)
 
 
 def _paragraph(label: str, sentence: str) -> list[str]:

@@ -47,6 +47,12 @@ def groups_of(frame: pd.DataFrame, profile_name: str | None = None) -> list[Grou
     good = frame[(frame["invalidity"] == "correct") & frame["time_us"].notna()]
     if profile_name is not None:
         good = good[good["device"] == profile_name]
+    unknown = good.loc[good["device"].isna(), "device_name"]
+    if len(unknown):
+        raise RecordError(
+            f"{len(unknown)} runs come from {unknown.iloc[0]!r}, for which there is no hardware "
+            "profile; write one (data/profiles/README.md says how) and set `device` to its name"
+        )
     if good.empty:
         raise RecordError(
             "there are no correct runs to learn from"

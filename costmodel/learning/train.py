@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.errors import RecordError
 from costmodel.learning.groups import Group, groups_of
 from costmodel.physics.estimate import estimate_columns
 from costmodel.profile import HardwareProfile, load_profile
@@ -81,6 +82,10 @@ def train(
     frame = packaged_runs() if logs is None else read_runs([Path(log) for log in logs])
     chip = load_profile(profile) if profile is not None else None
     groups = training_groups(frame, chip.name if chip else None)
+    if not groups:
+        raise RecordError(
+            "every shape of these runs is held out for evaluation; collect other shapes to train on"
+        )
     ranker = fit(groups, seeds=seeds, frame=frame)
     path = Path(out) if out is not None else own_model_path()
     if install:

@@ -78,6 +78,8 @@ def load_ranker(path: str | os.PathLike[str]) -> Ranker:
     """Read a model file and its manifest. Raises ``ModelError`` for anything but a sound one."""
     file = Path(path)
     try:
+        if file.stat().st_size > MOST_BYTES:
+            raise ModelError(f"{file}: larger than {MOST_BYTES} bytes")
         return _parse(file.read_bytes(), file.with_suffix(".json").read_bytes(), str(file))
     except OSError as error:
         raise ModelError(f"cannot read the model {file}: {error.strerror}") from None
@@ -131,9 +133,15 @@ def default_ranker() -> Ranker | None:
     """The user's own model where there is one, else the shipped one, else None."""
     own = own_model_path()
     try:
-        return _cached(str(own), own.stat().st_mtime_ns)
+        modified = own.stat().st_mtime_ns
     except OSError:
         return _shipped()
+    try:
+        return _cached(str(own), modified)
+    except ModelError as error:
+        raise ModelError(
+            f"{error}; train it again, or delete it to use the shipped model"
+        ) from None
 
 
 @lru_cache(maxsize=4)

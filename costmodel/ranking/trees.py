@@ -13,6 +13,7 @@ from costmodel.errors import ModelError
 #: a file may not ask for more than this: a stranger's model must not exhaust memory
 MOST_NODES = 5_000_000
 MOST_DEPTH = 64
+MOST_TREES = 10_000
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,8 @@ class Trees:
         for name, child in (("left", left), ("right", right)):
             if ((child < own) | (child >= nodes)).any():
                 raise ModelError(f"{where}: {name} points backwards or outside the nodes")
+        if len(roots) > MOST_TREES:
+            raise ModelError(f"{where}: {len(roots)} trees, more than {MOST_TREES}")
         if not len(roots) or roots.min() < 0 or roots.max() >= nodes:
             raise ModelError(f"{where}: a root lies outside the nodes")
         return cls(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -74,26 +75,37 @@ def now() -> str:
 @lru_cache(maxsize=2)
 def _load(path: str, _modified: int, _size: int) -> dict[tuple[Gemm, str, int], Answer]:
     found: dict[tuple[Gemm, str, int], Answer] = {}
-    with open(path, encoding="utf-8", errors="replace") as stream:
-        for text in stream:
-            try:
-                line = json.loads(text)
-                key, answer = _parse(line)
-            except (ValueError, TypeError, KeyError, RecursionError, CostModelError):
-                continue  # a torn or foreign line is no answer
-            if kernel_hash(answer.config.template) == line["kernel_hash"]:
-                found[key] = answer
+    try:
+        texts = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return found  # what cannot be read holds no answer
+    for text in texts:
+        try:
+            line = json.loads(text)
+            key, answer = _parse(line)
+        except (ValueError, TypeError, KeyError, RecursionError, CostModelError):
+            continue  # a torn or foreign line is no answer
+        if kernel_hash(answer.config.template) == line["kernel_hash"]:
+            found[key] = answer
     return found
+
+
+def _time(value: Any) -> float:
+    """A time that a clock can show, in microseconds."""
+    number = float(value)
+    if not 0 < number < math.inf:
+        raise ValueError(f"no time: {value}")
+    return number
 
 
 def _parse(line: Mapping[str, Any]) -> tuple[tuple[Gemm, str, int], Answer]:
     vendor = line["vendor_us"]
     answer = Answer(
         config=KernelConfig(**line["config"]),
-        time_us=float(line["time_us"]),
-        p10_us=float(line["p10_us"]),
-        p90_us=float(line["p90_us"]),
-        vendor_us=None if vendor is None else float(vendor),
+        time_us=_time(line["time_us"]),
+        p10_us=_time(line["p10_us"]),
+        p90_us=_time(line["p90_us"]),
+        vendor_us=None if vendor is None else _time(vendor),
         timestamp=str(line["timestamp"]),
     )
     return (Gemm(**line["problem"]), str(line["profile"]), int(line["units"])), answer

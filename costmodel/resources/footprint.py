@@ -1,7 +1,10 @@
 """Shared memory that the compiler will allocate for a configuration, in bytes.
 
-The rules are Triton's, found by compiling for chips that are not there and reading
-``metadata.shared``; each says what it was seen on. See ``docs`` for the comparison.
+The rules are Triton 3.6.0's, read off its own ``metadata.shared`` on thousands of random
+configurations compiled for chips that are not there (``survey``); each says what it was seen on.
+The figure is a maximum over lifetimes: the operands' ring while K runs, then what the epilogue
+needs to turn the sums around, which reuses the ring's bytes. Only a descriptor store stages its
+tile beside the ring, since the next tile's loads are in flight by then.
 """
 
 from __future__ import annotations
@@ -18,31 +21,41 @@ from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, matrix_un
 
 Column = NDArray[np.int64]
 
-#: an mbarrier a stage (Triton 3.6, sm_90, tensor-descriptor loads)
+#: an mbarrier: 8 bytes (PTX ISA)
 _BARRIER_BYTES = 8
 #: what the launcher and the compiler take where a knob is None
 _DEFAULT_LOAD_BITS = 128
 _DEFAULT_STAGES = 3
+_DEFAULT_WARPS = 4
 #: PTX ISA, cp.async: cp-size is 4, 8 or 16 bytes
 LEAST_ASYNC_BYTES = 4
+#: sums that a thread passes through shared memory at a time when a tile changes its layout
+_MOST_PER_THREAD = 128
 
 
 @dataclass(frozen=True)
 class FootprintColumns:
-    """Bytes of shared memory by part, one entry a configuration."""
+    """Bytes of shared memory by part, one entry a configuration.
+
+    ``shared_bytes`` is what the compiler allocates; ``operand_ring_bytes``, ``barrier_bytes`` and
+    ``staging_bytes`` (a descriptor store's tile) lie side by side, ``epilogue_bytes`` (a layout
+    conversion's scratch) reuses them.
+    """
 
     shared_bytes: Column
     operand_ring_bytes: Column
+    staging_bytes: Column
     epilogue_bytes: Column
     barrier_bytes: Column
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes of shared memory by part, of one configuration."""
+    """Bytes of shared memory by part, of one configuration. See ``FootprintColumns``."""
 
     shared_bytes: int
     operand_ring_bytes: int
+    staging_bytes: int
     epilogue_bytes: int
     barrier_bytes: int
 
@@ -58,53 +71,115 @@ def footprint_columns(
     problem: Gemm, table: ConfigTable, profile: HardwareProfile
 ) -> FootprintColumns:
     """What the compiler takes, whether or not the chip has it. Never raises."""
-    block_m, block_n = kernel_blocks(table)
-    stages = np.where(table.num_stages > 0, table.num_stages, _DEFAULT_STAGES)
     unit = matrix_unit(problem, table, profile)
-    tma = table.is_template("persistent_tma")
-    tiles = {
-        "a": table.block_m * table.block_k * problem.element_bytes,
-        "b": table.block_n * table.block_k * problem.element_bytes,
-    }
-    # wgmma reads its operands from shared memory until it completes, so the ring keeps every
-    # stage; mma.sync copies a stage to registers first and frees it (sm_80, 86, 89, 90, 120).
-    depth = np.where(unit == MatrixUnit.WGMMA, stages, np.maximum(stages - 1, 1))
-    ring = np.zeros(len(table), dtype=np.int64)
-    for operand, tile_bytes in tiles.items():
-        single = ~tma & _through_registers(problem, table, unit, operand)
-        ring = ring + np.where(single, 1, depth) * tile_bytes
-    if profile.backend == "hip":
-        # gfx90a, gfx942, gfx950: the last stage stays in registers
-        single_stage = np.maximum(tiles["a"], tiles["b"])
-        ring = np.where(stages >= 2, (stages - 1) * (tiles["a"] + tiles["b"]), single_stage)
-    barriers = np.where(tma, depth * _BARRIER_BYTES, 0)
-    # a descriptor store stages its part of the tile beside the ring, since the next tile's loads
-    # are in flight; a pointer store converts layouts in what the ring leaves behind
-    part = block_m * block_n // table.epilogue_parts
-    staging = np.where(tma, part * problem.out_bytes, 0)
-    # two warp groups side by side along N each hold a half of the columns: cutting the tile in
-    # two moves fp32 sums between them (sm_90: 8 warps on 64 rows)
-    side_by_side = (unit == MatrixUnit.WGMMA) & (table.num_warps * 16 > block_m)
-    staging = staging + np.where(tma & (table.epilogue_parts > 1) & side_by_side, part * 4, 0)
-    total = ring + staging + barriers
-    return FootprintColumns(total, ring, staging, barriers)
-
-
-def _through_registers(
-    problem: Gemm, table: ConfigTable, unit: Column, operand: str
-) -> NDArray[np.bool_]:
-    """Whether an operand passes through registers: it then has one buffer, whatever the depth.
-
-    So it is where its loads are too narrow for cp.async, and where wgmma needs an 8-bit operand
-    turned around, since it takes 8-bit types contiguous along K alone (PTX ISA, wgmma).
-    """
-    narrow = load_bytes(problem, table, operand) < LEAST_ASYNC_BYTES
-    along_k = problem.layout in (("nn", "nt") if operand == "a" else ("nt", "tt"))
-    turned = (unit == MatrixUnit.WGMMA) & (problem.element_bytes == 1) & (not along_k)
-    return np.asarray(narrow | turned, dtype=bool)
+    stages = np.where(table.num_stages > 0, table.num_stages, _DEFAULT_STAGES)
+    tma = table.is_template("persistent_tma") & ("tma" in profile.async_copy)
+    ring = _operand_ring(problem, table, profile, unit, stages, tma)
+    barriers = _barriers(problem, table, unit, stages, tma)
+    staging = _staging(problem, table, unit, tma)
+    scratch = _conversion_scratch(problem, table, unit)
+    total = np.maximum(ring + barriers + staging, scratch)
+    return FootprintColumns(total, ring, staging, scratch, barriers)
 
 
 def footprint(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -> Footprint:
     """``footprint_columns`` of one configuration."""
     columns = footprint_columns(problem, ConfigTable.of(config), profile)
     return Footprint(*(int(getattr(columns, name)[0]) for name in Footprint.__annotations__))
+
+
+def pipeline_depth(unit: Column, stages: Column) -> Column:
+    """Buffers of a pipelined operand.
+
+    wgmma (sm_90) and tcgen05 (sm_100) read operands from shared memory until they complete, so
+    the ring keeps every stage. mma.sync and mfma copy a stage to registers first and free it
+    (sm_80, 86, 89, 120; gfx90a, 942, 950; also sm_90 and 100 where a tile falls back to it).
+    """
+    in_place = (unit == MatrixUnit.WGMMA) | (unit == MatrixUnit.TCGEN05)
+    return np.asarray(np.where(in_place, stages, np.maximum(stages - 1, 1)), dtype=np.int64)
+
+
+def _operand_ring(
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile, unit: Column, stages: Column,
+    tma: NDArray[np.bool_],
+) -> Column:  # fmt: skip
+    depth = pipeline_depth(unit, stages)
+    size = problem.element_bytes
+    a_bytes = table.block_m * table.block_k * size
+    b_bytes = table.block_n * table.block_k * size
+    a_single = ~tma & _single(problem, table, profile, unit, "a", a_bytes)
+    b_single = ~tma & _single(problem, table, profile, unit, "b", b_bytes)
+    ring = np.where(a_single, 1, depth) * a_bytes + np.where(b_single, 1, depth) * b_bytes
+    if profile.backend == "hip":
+        # with nothing in flight, one operand's buffer is dead before the other's is written
+        nothing = (stages == 1) | (a_single & b_single)
+        ring = np.where(nothing, np.maximum(a_bytes, b_bytes), ring)
+    return np.asarray(ring, dtype=np.int64)
+
+
+def _single(
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile, unit: Column, operand: str,
+    tile_bytes: Column,
+) -> NDArray[np.bool_]:  # fmt: skip
+    """Whether an operand has one buffer, whatever the depth, since it is not pipelined.
+
+    So it is where its loads are narrower than 4 bytes, by its rows' alignment or because the tile
+    holds less than 4 bytes a thread; and where wgmma needs an 8-bit operand turned around in
+    registers, since it takes 8-bit types contiguous along K alone (PTX ISA, wgmma).
+    """
+    warps = np.where(table.num_warps > 0, table.num_warps, _DEFAULT_WARPS)
+    threads = warps * profile.warp_size
+    narrow = load_bytes(problem, table, operand) < LEAST_ASYNC_BYTES
+    narrow = narrow | (tile_bytes < LEAST_ASYNC_BYTES * threads)
+    turned = (unit == MatrixUnit.WGMMA) & (problem.element_bytes == 1)
+    return np.asarray(narrow | (turned & (not contiguous_along_k(problem, operand))), dtype=bool)
+
+
+def contiguous_along_k(problem: Gemm, operand: str) -> bool:
+    """Whether the stored rows of "a" or "b" run along K."""
+    return problem.layout[0] == "n" if operand == "a" else problem.layout[1] == "t"
+
+
+def _barriers(
+    problem: Gemm, table: ConfigTable, unit: Column, stages: Column, tma: NDArray[np.bool_]
+) -> Column:
+    """Barriers of descriptor loads, one a buffer, and of tcgen05, one or two.
+
+    Each operand has its own where one is not contiguous along K as the kernel sees it.
+    """
+    depth = pipeline_depth(unit, stages)
+    swapped = table.swap != 0
+    a_along = contiguous_along_k(problem, "a")
+    b_along = contiguous_along_k(problem, "b")
+    first_along = np.where(swapped, b_along, a_along)
+    loads = np.where(tma, depth * _BARRIER_BYTES * np.where(first_along, 1, 2), 0)
+    tensor_memory = unit == MatrixUnit.TCGEN05
+    products = np.where(tensor_memory, np.where(stages > 1, 2, 1) * _BARRIER_BYTES, 0)
+    both = tensor_memory & tma & (stages > 1) & first_along
+    return np.asarray(loads + products + np.where(both, _BARRIER_BYTES, 0), dtype=np.int64)
+
+
+def _staging(problem: Gemm, table: ConfigTable, unit: Column, tma: NDArray[np.bool_]) -> Column:
+    """A descriptor store's tile, one part of it where the epilogue is cut."""
+    block_m, block_n = kernel_blocks(table)
+    part = block_m * block_n // table.epilogue_parts
+    staging = part * problem.out_bytes
+    # two warp groups side by side along N each hold a half of the columns: cutting the tile in
+    # two moves fp32 sums between them (sm_90: 8 warps on 64 rows)
+    side_by_side = (unit == MatrixUnit.WGMMA) & (table.num_warps * 16 > block_m)
+    staging = staging + np.where((table.epilogue_parts > 1) & side_by_side, part * 4, 0)
+    return np.asarray(np.where(tma, staging, 0), dtype=np.int64)
+
+
+def _conversion_scratch(problem: Gemm, table: ConfigTable, unit: Column) -> Column:
+    """Scratch that turns sums from wgmma's layout to that of split_k's parts, 32 bits each.
+
+    At most ``_MOST_PER_THREAD`` sums a thread at a time (sm_90: 64x256 by 4 warps takes 65,536
+    bytes, 128x256 by 4 warps as much). Other stores turn their sums around within a warp, or in
+    less than the ring holds; small totals may be off by that (see docs/compiler.md).
+    """
+    warps = np.where(table.num_warps > 0, table.num_warps, _DEFAULT_WARPS)
+    at_a_time = warps * 32 * _MOST_PER_THREAD
+    turned = table.is_template("split_k") & (unit == MatrixUnit.WGMMA)
+    scratch = np.minimum(table.block_m * table.block_n, at_a_time) * 4
+    return np.asarray(np.where(turned, scratch, 0), dtype=np.int64)

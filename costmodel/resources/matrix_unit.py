@@ -57,5 +57,6 @@ def matrix_unit(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> 
         unit = np.where(tall & deep, int(MatrixUnit.WGMMA), unit)
     elif "tcgen05" in profile.mma:
         warps = np.isin(table.num_warps, (4, 8))
-        unit = np.where(tall & deep & warps, int(MatrixUnit.TCGEN05), unit)
+        floats = problem.dtype != "int8"  # 3.6 gives integers to mma.sync
+        unit = np.where(tall & deep & warps & floats, int(MatrixUnit.TCGEN05), unit)
     return np.asarray(unit, dtype=np.int64)
