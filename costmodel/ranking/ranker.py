@@ -26,8 +26,8 @@ from costmodel.ranking.trees import Trees
 FORMAT = 1
 #: a whole model file; ours is under 2 MB
 MOST_BYTES = 64 * 2**20
-#: rows that reach the trees: the best by physics. On 340 training shapes of the H200 the best
-#: measured configuration was always among them (see docs/model.md)
+#: rows that reach the trees: the best by physics. On the 48 held-out shapes of the H200 the best
+#: measured configuration stood among the first 204 by physics, on 45 of them among the first 90
 SHORTLIST = 256
 
 
