@@ -18,6 +18,7 @@ from costmodel.profile import HardwareProfile, resolve_profile
 from costmodel.ranking.baselines import default_config
 from costmodel.ranking.ranker import SHORTLIST, Ranker, default_ranker, load_ranker
 from costmodel.records.answers import recall
+from costmodel.resources.matrix_unit import compute_dtype
 from costmodel.space.candidates import candidates
 from costmodel.space.prune import Rejections, broken_rule, prune
 
@@ -90,6 +91,11 @@ class Prediction:
     rejections: Rejections
 
     @property
+    def upcast(self) -> bool:
+        """Whether the chip lacks the type and multiplies it as fp16 instead."""
+        return compute_dtype(self.problem, self.profile) != self.problem.dtype
+
+    @property
     def tflops(self) -> float:
         """Rate at the predicted time, in TFLOPS."""
         return self.problem.flops / (self.time_us * 1e6)
@@ -111,6 +117,7 @@ class Prediction:
             "bound": self.bound,
             "interval": list(self.interval),
             "source": self.source,
+            "upcast": self.upcast,
             "ranking": [
                 {
                     "config": self.ranking[i].config.as_dict(),

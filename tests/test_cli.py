@@ -114,7 +114,10 @@ def test_explain_prints_the_prediction_explained():
         (["predict", "16", "16", "16", *CHIP, "--dtype", "fp61"], "unknown dtype 'fp61'"),
         (["predict", "16", "16", "16", *CHIP, "--layout", "xx"], "unknown layout 'xx'"),
         (["predict", "16", "16", "16", "--profile", "h300-sxm"], "'h100-sxm'"),
-        (["predict", "16", "16", "16", "--profile", "mi300x", "--dtype", "fp8_e4m3"], "cannot run"),
+        (
+            ["predict", "16", "16", "16", "--profile", "a100-sxm-80gb", "--dtype", "fp8_e4m3"],
+            "cannot run",
+        ),
         (["profiles", "show", "none.toml"], "none.toml: cannot be read"),
         (["train", "none.jsonl"], "none.jsonl"),
         (["evaluate", "--runs", "none.jsonl"], "none.jsonl"),

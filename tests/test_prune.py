@@ -217,7 +217,6 @@ def test_a_type_that_does_not_compile_on_the_chip_is_an_error_with_those_that_do
     assert "fp16" in message and "bf16" in message
 
 
-@pytest.mark.xfail(reason="rejected, though Triton 3.6.0 compiles these types by converting them")
 @pytest.mark.parametrize(
     ("profile", "dtype"), [(A100, "fp8_e5m2"), (MI300X, "fp8_e4m3"), (MI300X, "fp8_e5m2")]
 )

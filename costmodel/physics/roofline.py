@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.resources.matrix_unit import precision_of
+from costmodel.resources.matrix_unit import compute_dtype, precision_of
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def roofline(problem: Gemm, profile: HardwareProfile) -> Roofline:
 def peak_of(problem: Gemm, profile: HardwareProfile) -> float:
     """Dense peak for the problem's types, in TFLOPS."""
     precision = precision_of(problem, profile) if problem.dtype == "fp32" else None
-    peak = profile.peak(problem.dtype, precision)
+    peak = profile.peak(compute_dtype(problem, profile) or problem.dtype, precision)
     if not peak:
         raise ValueError(f"{profile.name} has no rate for {problem.dtype}")
     return peak

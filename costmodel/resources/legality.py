@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from costmodel.config import ConfigTable
-from costmodel.dtypes import DTYPES
 from costmodel.errors import UnsupportedError
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.footprint import footprint_columns
-from costmodel.resources.matrix_unit import kernel_blocks, precision_of
+from costmodel.resources.matrix_unit import compute_dtype, kernel_blocks, precision_of
 
 Need = tuple[Any, Any]
 #: one descriptor dimension of the copy engine (CUDA driver API, cuTensorMapEncodeTiled: boxDim)
@@ -120,12 +119,9 @@ def check_problem(problem: Gemm, profile: HardwareProfile) -> None:
     """Raise ``UnsupportedError`` if the chip cannot run this problem whatever the configuration."""
     wanted = problem.dtype
     if wanted == "fp32":
-        wanted = precision_of(problem, profile)
-        if profile.backend == "hip" and wanted == "tf32x3":
-            raise UnsupportedError(f"{profile.name} cannot multiply fp32 as tf32x3; use 'ieee'")
-        wanted = {"ieee": "fp32", "tf32x3": "tf32"}.get(wanted, wanted)
-    if wanted not in profile.peak_tflops:
-        have = ", ".join(name for name in profile.peak_tflops if name in DTYPES)
-        raise UnsupportedError(
-            f"{profile.name} cannot run {problem.dtype} ({wanted}); it has {have}"
-        )
+        wanted = f"fp32 as {precision_of(problem, profile)}"
+        if profile.backend == "hip" and problem.precision == "tf32x3":
+            raise UnsupportedError(f"{profile.name} cannot multiply {wanted}; use 'ieee'")
+    if compute_dtype(problem, profile) is None:
+        have = ", ".join(profile.peak_tflops)
+        raise UnsupportedError(f"{profile.name} cannot run {wanted}; it has {have}")

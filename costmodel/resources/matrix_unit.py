@@ -38,6 +38,25 @@ def precision_of(problem: Gemm, profile: HardwareProfile) -> str:
     return "tf32" if "tf32" in profile.peak_tflops else "ieee"
 
 
+#: 8-bit floats that Triton 3.6.0 converts to fp16 where the chip cannot multiply them: found by
+#: compiling each for sm_80 to sm_120 and gfx90a to gfx950; all others fail to compile
+_UPCAST: dict[str, tuple[str, ...]] = {
+    "cuda": ("fp8_e5m2",),
+    "hip": ("fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz"),
+}
+
+
+def compute_dtype(problem: Gemm, profile: HardwareProfile) -> str | None:
+    """Type whose products the chip computes: the problem's own, or fp16 where it is converted.
+
+    None where the chip has no way to multiply the type.
+    """
+    if profile.peak(problem.dtype, problem.precision if problem.dtype == "fp32" else None):
+        return problem.dtype
+    converted = problem.dtype in _UPCAST.get(profile.backend, ())
+    return "fp16" if converted and "fp16" in profile.peak_tflops else None
+
+
 def matrix_unit(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> NDArray[np.int64]:
     """``MatrixUnit`` of each configuration.
 
