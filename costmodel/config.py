@@ -16,6 +16,9 @@ TEMPLATES: tuple[str, ...] = ("tile", "split_k", "persistent_tma")
 
 Column = NDArray[np.int64]
 
+#: no knob of any chip comes near it, and products of four knobs stay within 64 bits
+MOST_KNOB = 2**15
+
 
 @dataclass(frozen=True)
 class KernelConfig:
@@ -51,8 +54,10 @@ class KernelConfig:
                 continue
             if value is None and name in _OPTIONAL:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name} must be a positive whole number, got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_KNOB:
+                raise ConfigError(
+                    f"{name} must be a positive whole number up to {MOST_KNOB}, got {value!r}"
+                )
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

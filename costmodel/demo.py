@@ -26,7 +26,7 @@ def main() -> None:
     for problem in SHAPES:
         print(described(predict_best(problem, PROFILE, use_measured=False)), end="\n\n")
     if not gpu_is_there():
-        print("torch sees no GPU here: nothing was measured.")
+        print("No GPU that torch can see: nothing was measured.")
         return
     for problem in SHAPES:
         _measure(problem)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.config import ConfigTable, KernelConfig
-from costmodel.errors import NoCandidateError
+from costmodel.errors import NoCandidateError, unknown_name
 from costmodel.physics.estimate import BOUNDS, EstimateColumns, estimate_columns
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, resolve_profile
@@ -43,7 +43,7 @@ class Ranking:
     """Legal configurations, fastest first, as columns; rows are ``Ranked``.
 
     ``order`` are the rows' places in the table that was ranked; ``spread`` the 5 % and 95 %
-    quantiles of log(measured / predicted).
+    quantiles of log(measured / predicted), seen on ``devices`` (profile names).
     """
 
     def __init__(
@@ -52,11 +52,15 @@ class Ranking:
         time_us: NDArray[np.float64],
         bound: NDArray[np.int64],
         spread: tuple[float, float],
+        least_us: float = 0.0,
+        devices: tuple[str, ...] = (),
     ) -> None:
         self.order: NDArray[np.int64] = np.argsort(time_us, kind="stable")
         self.configs = configs[self.order]
         self.time_us = time_us[self.order]
         self.spread = spread
+        self.devices = devices
+        self._least_us = least_us
         self._bound = bound[self.order]
 
     def __len__(self) -> int:
@@ -64,7 +68,7 @@ class Ranking:
 
     def __getitem__(self, row: int) -> Ranked:
         time_us = float(self.time_us[row])
-        low, high = (time_us * float(np.exp(q)) for q in self.spread)
+        low, high = (max(time_us * float(np.exp(q)), self._least_us) for q in self.spread)
         return Ranked(self.configs[row], time_us, (low, high), BOUNDS[int(self._bound[row])])
 
     def __iter__(self) -> Iterator[Ranked]:
@@ -89,6 +93,19 @@ class Prediction:
     source: Source
     ranking: Ranking
     rejections: Rejections
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"{self.problem} on {self.profile.name}: {self.config}; {self.time_us:.1f} us "
+            f"({low:.1f} to {high:.1f}), {self.tflops:.0f} TFLOPS, bound by {self.bound}, "
+            f"from {self.source}" + ("" if self.calibrated else ", not calibrated on this chip")
+        )
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether time and interval rest on runs of this very chip, or only on physics."""
+        return self.source == "measured" or self.profile.name in self.ranking.devices
 
     @property
     def upcast(self) -> bool:
@@ -118,6 +135,7 @@ class Prediction:
             "interval": list(self.interval),
             "source": self.source,
             "upcast": self.upcast,
+            "calibrated": self.calibrated,
             "ranking": [
                 {
                     "config": self.ranking[i].config.as_dict(),
@@ -185,10 +203,13 @@ def rank(
     if not np.isfinite(physics.time_us).all():
         return _default_first(problem, legal, physics), "default"
     ranker = _ranker(model)
+    least = physics.roofline.least_us
     if ranker is None or (model is None and not ranker.applies(problem, profile)):
-        return Ranking(legal, physics.time_us, physics.bound, _PHYSICS_SPREAD), "physics"
+        return Ranking(legal, physics.time_us, physics.bound, _PHYSICS_SPREAD, least), "physics"
     times = shortlisted_times(problem, legal, profile, physics, ranker)
-    return Ranking(legal, times, physics.bound, (ranker.low, ranker.high)), "model"
+    devices = tuple(ranker.manifest.get("devices", ()))
+    spread = (ranker.low, ranker.high)
+    return Ranking(legal, times, physics.bound, spread, least, devices), "model"
 
 
 def shortlisted_times(
@@ -219,6 +240,8 @@ def _ranker(model: Ranker | str | os.PathLike[str] | None) -> Ranker | None:
         return model
     if model == "physics":
         return None
+    if isinstance(model, str) and not model.endswith(".npz"):
+        raise unknown_name("model", model, ["physics", "<file>.npz"])
     return default_ranker() if model is None else load_ranker(model)
 
 

@@ -12,8 +12,9 @@ from typing import Any
 from costmodel.dtypes import DTYPES, LAYOUTS, OPERANDS, PRECISIONS, canonical_dtype
 from costmodel.errors import ProblemError, unknown_name
 
-#: sizes past this overflow the 64-bit element offsets that the kernels compute
-MAX_DIMENSION = 2**31 - 1
+#: the kernels count rows, columns and K steps in 32 bits and round them up to whole blocks and
+#: parts: this leaves room for the largest of both
+MAX_DIMENSION = 2**31 - 2**16
 
 
 def _dimension(name: str, value: object) -> int:
@@ -65,6 +66,8 @@ class Gemm:
         if self.layout not in LAYOUTS:
             raise unknown_name("layout", self.layout, LAYOUTS)
         put(self, "out_dtype", canonical_dtype(self.out_dtype or DTYPES[self.dtype].default_out))
+        if (self.dtype == "int8") != (self.out_dtype == "int32"):
+            raise ProblemError(f"{self.dtype} cannot write {self.out_dtype}")
         if self.precision is not None:
             if self.precision not in PRECISIONS:
                 raise unknown_name("precision", self.precision, PRECISIONS)
@@ -85,6 +88,11 @@ class Gemm:
     @classmethod
     def of(cls, shape: Gemm | Sequence[int], **options: Any) -> Gemm:
         """Take a ``Gemm`` as it is, or an (m, n, k) sequence; ``options`` override its fields."""
+        for name in options:
+            if name not in cls.__dataclass_fields__:
+                raise unknown_name("option", name, cls.__dataclass_fields__)
+        if isinstance(shape, str):
+            raise ProblemError(f"a shape is three numbers (m, n, k), got the text {shape!r}")
         if isinstance(shape, Gemm):
             return shape._with(options) if options else shape
         try:

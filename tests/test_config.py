@@ -18,7 +18,7 @@ NUMBERS = (
 )  # fmt: skip
 OPTIONAL = ("group_m", "num_warps", "num_stages", "load_bits")
 
-POSITIVE = st.integers(1, 2**20)
+POSITIVE = st.integers(1, 2**15)
 MAYBE = st.none() | POSITIVE
 CONFIGS = st.builds(
     KernelConfig,

@@ -193,7 +193,7 @@ def test_each_rejection_reason_has_the_nearest_miss_and_a_repair():
 
 
 @pytest.mark.parametrize("chip", ["a100-sxm-80gb", "h100-sxm", CHIP, "mi300x", "rtx-4090"])
-@pytest.mark.parametrize("shape", [(1, 1, 1), (4095, 17, 8191), (2**20, 4096, 2**20)])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (4095, 17, 8191), (2**17, 4096, 2**15)])
 def test_every_report_is_plain_text_of_100_columns_and_json(chip, shape):
     found = report(predict_best(shape, chip))
     text = found.text()

@@ -130,7 +130,7 @@ def test_an_odd_k_narrows_loads_to_one_element():
 
 @settings(max_examples=50, deadline=None)
 @given(
-    sizes=st.tuples(*[st.integers(1, 300_000) | st.sampled_from([1, 2**31 - 1])] * 3),
+    sizes=st.tuples(*[st.integers(1, 300_000) | st.sampled_from([1, 2**31 - 2**16])] * 3),
     dtype=st.sampled_from(["fp16", "bf16", "fp32", "int8"]),
     layout=st.sampled_from(LAYOUTS),
     batch=st.integers(1, 1000),

@@ -23,7 +23,7 @@ from costmodel.ranking.trees import MOST_DEPTH, Trees, trees_of
 
 H200 = load_profile("h200-sxm")
 FEW = PARAMETERS | {"max_iter": 20}
-MANIFEST = {"architectures": ["hopper"], "dtypes": ["fp16"], "rows": 400}
+MANIFEST = {"layouts": ["nt"], "architectures": ["hopper"], "dtypes": ["fp16"], "rows": 400}
 
 
 def fitted(seed, columns, rows=600):
@@ -337,3 +337,9 @@ def test_a_flipped_byte_is_refused_or_gives_a_model_that_predicts(data, saved, t
     except ModelError:
         return
     assert np.isfinite(found.trees.predict(np.zeros((3, len(FEATURES))))).all()
+
+
+def test_the_shipped_model_was_fitted_on_the_features_of_this_version():
+    shipped = module._shipped()
+    assert shipped is not None
+    assert shipped.manifest["feature_fingerprint"] == module.feature_fingerprint()

@@ -269,30 +269,23 @@ def test_one_tile_more_than_the_slots_takes_a_second_round(round_constants):
 
 
 def test_a_shallow_pipeline_waits_for_latency(round_constants):
-    # two stages: one load in flight, so each step of 16 x 16 takes its latency: 1 us, and
-    # (16 + 16) * 64 * 2 = 4,096 bytes at 32,000 a us = 0.128
+    # two stages of mma.sync are one buffer: a step of 16 x 16 takes its load's latency, 1 us,
+    # the transfer of (16 + 16) * 64 * 2 = 4,096 bytes at 32,000 a us, 0.128, and its products:
+    # 2 * 16 * 16 * 64 = 32,768 FLOP at 1e6 a us = 0.032768
     small = KernelConfig("tile", 16, 16, 64, num_warps=4, num_stages=2)
     found = estimate(Gemm(160, 160, 6400), small, ROUND)
     assert found.bound == "latency"
-    whole = 100 * (1.128 + 0.05)
-    assert found.time_us == pytest.approx(whole + 0.5 + 512 / 20000 + 3.0)
-    # four stages: three in flight, a third of the latency a step
+    turn = 1.128 + 0.032768
+    assert found.time_us == pytest.approx(100 * (turn + 0.05) + 0.5 + 512 / 20000 + 3.0)
+    # four stages are three buffers: a third of the turn a step
     deep = estimate(Gemm(160, 160, 6400), replace(small, num_stages=4), ROUND)
-    assert deep.time_us == pytest.approx(100 * (1.128 / 3 + 0.05) + 0.5 + 512 / 20000 + 3.0)
+    assert deep.time_us == pytest.approx(100 * (turn / 3 + 0.05) + 0.5 + 512 / 20000 + 3.0)
 
 
-def test_loads_too_narrow_for_the_asynchronous_copy_add_their_arithmetic_to_their_latency(
-    round_constants,
-):
+def test_loads_too_narrow_for_the_asynchronous_copy_have_one_buffer(round_constants):
     # K = 6399: rows of an odd number of elements, loads of 2 bytes; nothing overlaps
     found = estimate(Gemm(1280, 1280, 6399), TILE, ROUND)
     assert found.latency_us == pytest.approx(100 * (1.0 + 1.024 + 2.097152) + 3.0)
-
-
-def test_wgmma_holds_its_buffers_so_its_arithmetic_is_part_of_their_turn(round_constants):
-    plain, modern = ROUND, replace(ROUND, mma=("wgmma", "mma.sync"))
-    difference = estimate(EVEN, TILE, modern).latency_us - estimate(EVEN, TILE, plain).latency_us
-    assert difference == pytest.approx(100 * 2.097152 / 3)
 
 
 def test_a_long_thin_product_takes_what_dram_needs(round_constants):
@@ -372,7 +365,7 @@ def test_no_estimate_is_below_the_roofline_nor_below_its_own_parts():
 
 @settings(max_examples=60, deadline=None)
 @given(
-    sizes=st.tuples(*[st.integers(1, 2**31 - 1)] * 3),
+    sizes=st.tuples(*[st.integers(1, 2**31 - 2**16)] * 3),
     chip=st.sampled_from(list_profiles()),
     config=st.builds(
         KernelConfig,

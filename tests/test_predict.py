@@ -129,7 +129,7 @@ def test_a_tuned_answer_is_given_back_with_its_own_spread():
 )
 def test_an_answer_is_for_its_very_problem_alone(options):
     remember(Gemm(*SQUARE), H200, answer())
-    assert predict_best(SQUARE, CHIP, **options).source == "model"
+    assert predict_best(SQUARE, CHIP, **options).source in ("model", "physics")
 
 
 def test_an_answer_is_for_its_chip_and_its_number_of_units_alone():

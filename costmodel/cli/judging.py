@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import typer
 from costmodel.cli.app import app
 from costmodel.cli.problem import AsJson
 from costmodel.cli.show import markdown_table, print_json, print_table, working
+from costmodel.errors import CostModelError
 
 Section = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 
@@ -41,6 +43,8 @@ def evaluate(
     """
     from costmodel.learning.evaluate import evaluate as run_evaluate
 
+    if plot is not None and importlib.util.find_spec("matplotlib") is None:
+        raise CostModelError("pictures need matplotlib: install the package's extra 'plot'")
     with working("ranking the held-out shapes"):
         judged = run_evaluate(runs or None, profile, model=model, physics_only=physics)
     card = judged.as_dict()

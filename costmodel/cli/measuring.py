@@ -19,7 +19,8 @@ def collect(
         Path | None, typer.Option(help="Log to append to; the user's own log by default.")
     ] = None,
     configs: Annotated[
-        int | None, typer.Option(help="Legal configurations to sample a shape; all by default.")
+        int | None,
+        typer.Option(min=1, help="Legal configurations to sample a shape; all by default."),
     ] = None,
     profile: Annotated[str | None, typer.Option(help="Chip; the GPU at hand by default.")] = None,
     have: Annotated[
@@ -27,13 +28,17 @@ def collect(
     ] = None,
     winners: Annotated[
         int | None,
-        typer.Option(help="Measure again the fastest N a shape of the rows given by --have."),
+        typer.Option(
+            min=1, help="Measure again the fastest N a shape of the rows given by --have."
+        ),
     ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Stop after this long.")] = None,
-    runs: Annotated[int | None, typer.Option(help="Stop after this many measured runs.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Compiling processes.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=0, help="Stop after this long.")] = None,
+    runs: Annotated[
+        int | None, typer.Option(min=1, help="Stop after this many measured runs.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Compiling processes.")] = None,
     cpu: Annotated[int | None, typer.Option(help="Pin the measuring process to a core.")] = None,
-    device: Annotated[int, typer.Option(help="GPU number.")] = 0,
+    device: Annotated[int, typer.Option(min=0, help="GPU number.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
@@ -54,6 +59,7 @@ def collect(
     from costmodel.measure.bench import new_run_id
     from costmodel.measure.collect import collect as run_collect
     from costmodel.measure.collect import sample_job, winners_jobs
+    from costmodel.measure.tune import require_gpu
     from costmodel.measure.worker import WorkerOptions
     from costmodel.paths import user_dir
     from costmodel.profile import resolve_profile
@@ -63,6 +69,7 @@ def collect(
     from costmodel.shapes import read_shapes
 
     chip = resolve_profile(profile)
+    require_gpu()
     problems = [shape.problem for shape in read_shapes(shapes)]
     frame = read_runs(have) if have else None
     known = set() if frame is None else {row_key(row) for row in frame_rows(frame)}

@@ -48,11 +48,13 @@ def predict(
         print_json(prediction.as_dict(top))
         return
     low, high = prediction.interval
+    spread = "80% of the runs" if prediction.source == "measured" else "90%"
     typer.echo(
         f"{prediction.problem} on {prediction.profile.name}: {prediction.config}\n"
-        f"{prediction.time_us:.2f} us (90% between {low:.2f} and {high:.2f}), "
+        f"{prediction.time_us:.2f} us ({spread} between {low:.2f} and {high:.2f}), "
         f"{prediction.tflops:.1f} TFLOPS, bound by {prediction.bound}; "
         f"{SOURCES[prediction.source]}"
+        + ("" if prediction.calibrated else "; no run of this chip was measured: not calibrated")
     )
     flop = prediction.problem.flops / 1e6
     rows = []

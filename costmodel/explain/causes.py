@@ -110,9 +110,7 @@ def _low_block_count(case: Case) -> Iterator[Cause]:
         "low_block_count",
         f"{case.tiles} tile{'s' * (case.tiles != 1)} of {case.config.block_m}x"
         f"{case.config.block_n} for {case.unit_names}",
-        _split_remedy(case)
-        or "K is too short to split: run several such products in one launch "
-        "(batch), or take smaller blocks",
+        _split_remedy(case) or _no_split(case),
     )
 
 
@@ -144,6 +142,13 @@ def _split_remedy(case: Case) -> str:
         return ""
     split = 1 << (most.bit_length() - 1)
     return f"split K: split_k={split} gives {case.tiles * split} programs"
+
+
+def _no_split(case: Case) -> str:
+    """What is left where splitting K does not help."""
+    if case.problem.k < 2 * case.config.block_k:
+        return "K is too short to split: take smaller blocks"
+    return "take smaller blocks: splitting K in two would make more than one round"
 
 
 def _partial_wave(case: Case) -> Iterator[Cause]:

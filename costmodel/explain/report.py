@@ -124,6 +124,7 @@ class Report:
     peak_share: float
     interval: tuple[float, float]
     source: str
+    calibrated: bool
     bound: str
     roofline: RooflineFigures
     parts: TimeParts
@@ -163,6 +164,7 @@ def report(prediction: Prediction, *, top: int = 3) -> Report:
         peak_share=prediction.tflops / peak,
         interval=prediction.interval,
         source=prediction.source,
+        calibrated=prediction.calibrated,
         bound=prediction.bound,
         roofline=_roofline(prediction, physics),
         parts=time_parts(prediction, physics),

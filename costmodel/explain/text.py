@@ -49,6 +49,8 @@ def _answer(r: Report) -> Iterator[tuple[str, str]]:
         f"{us(r.time_us)}, 90% between {us(low)} and {us(high)}; {SOURCES.get(r.source, r.source)}",
     )
     yield "rate", f"{r.tflops:.1f} TFLOPS, {r.peak_share:.1%} of the peak of {r.peak_tflops:g}"
+    if not r.calibrated:
+        yield "beware", "no run of this chip was measured: time and interval are not calibrated"
     yield "bound", f"by {r.bound}, in the estimate"
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.errors import RecordError
+from costmodel.errors import ModelError, RecordError
 from costmodel.learning.groups import Group, groups_of
 from costmodel.physics.estimate import estimate_columns
 from costmodel.profile import HardwareProfile, load_profile
 from costmodel.ranking.features import FEATURES, feature_matrix
-from costmodel.ranking.ranker import Ranker, own_model_path
+from costmodel.ranking.ranker import Ranker, feature_fingerprint, own_model_path
 from costmodel.ranking.trees import trees_of
 from costmodel.records.store import packaged_runs, read_runs
 from costmodel.shapes import read_shapes
@@ -79,6 +79,9 @@ def train(
     Shapes of the held-out set never take part. ``out`` is the file to write; the user's own model
     by default. Raises ``RecordError`` where the logs hold no correct run.
     """
+    path = Path(out) if out is not None else own_model_path()
+    if path.suffix != ".npz":
+        raise ModelError(f"a model is a .npz file with its manifest beside it, not {path.name}")
     frame = packaged_runs() if logs is None else read_runs([Path(log) for log in logs])
     chip = load_profile(profile) if profile is not None else None
     groups = training_groups(frame, chip.name if chip else None)
@@ -87,7 +90,6 @@ def train(
             "every shape of these runs is held out for evaluation; collect other shapes to train on"
         )
     ranker = fit(groups, seeds=seeds, frame=frame)
-    path = Path(out) if out is not None else own_model_path()
     if install:
         ranker.save(path)
     rows = sum(len(group.time_us) for group in groups)
@@ -193,8 +195,10 @@ def _manifest(
         "problems": len(data),
         "devices": devices,
         "architectures": sorted({load_profile(name).architecture for name in devices}),
+        "layouts": sorted({item.group.problem.layout for item in data}),
         "dtypes": sorted({item.group.problem.dtype for item in data}),
         "features": list(FEATURES),
+        "feature_fingerprint": feature_fingerprint(),
         "parameters": PARAMETERS,
         "seeds": list(seeds),
         "scores": scores,

@@ -126,7 +126,7 @@ def _measure(
     from costmodel.measure.bench import new_run_id
     from costmodel.measure.worker import MeasuringProcess, WorkerOptions
 
-    _require_gpu()
+    require_gpu()
     rows: list[Row] = []
     with MeasuringProcess(WorkerOptions(device=device, run=new_run_id())) as process:
         at_hand = process.facts["device"] or chip.name
@@ -147,16 +147,17 @@ def _measure(
     return rows
 
 
-def _require_gpu() -> None:
+def require_gpu() -> None:
+    """Raise ``DeviceError`` with what is missing, before a process is started for nothing."""
     try:
         import torch
     except ImportError:
         raise DeviceError(
-            "tuning measures on a GPU and needs torch and triton: "
-            "pip install 'triton-costmodel[gpu]'; predict needs neither"
+            "measuring needs a GPU, torch and triton (the package's extra 'gpu'); predict needs "
+            "none of them"
         ) from None
     if not torch.cuda.is_available():
-        raise DeviceError("tuning needs a GPU that torch can see; predict needs none")
+        raise DeviceError("measuring needs a GPU that torch can see; predict needs none")
 
 
 def _times(rows: list[Row]) -> dict[KernelConfig | None, list[float]]:

@@ -102,15 +102,14 @@ def estimate_columns(
         np.minimum(table.block_m, problem.m) + np.minimum(table.block_n, problem.n)
     ) * table.block_k * size  # fmt: skip
     l2_step = sharing * step_bytes / (_L2_BYTES_PER_CLOCK * clock_mhz)
-    # A buffer is free for its next load once its products are done, and comes round after
-    # ``depth`` steps: latency, transfer and, under wgmma, which reads buffers until it ends,
-    # products too are shared by so many steps.
-    # Loads too narrow for the asynchronous copy are waited for, and products wait with them.
+    # A buffer is free for its next load once its products have read it, and comes round after
+    # ``depth`` steps: latency, transfer and products are shared by so many steps. wgmma holds a
+    # buffer more while it runs, and mma.sync has one less. Loads too narrow for the asynchronous
+    # copy are waited for.
     widest = np.minimum(load_bytes(problem, table, "a"), load_bytes(problem, table, "b"))
     waited = (widest < LEAST_ASYNC_BYTES) & ~table.is_template("persistent_tma")
     depth = np.where(waited, 1, np.maximum(table.num_stages - 1, 1))
-    serial = waited | (unit == MatrixUnit.WGMMA)
-    latency_step = (_DRAM_LATENCY_US + l2_step + np.where(serial, compute_step, 0.0)) / depth
+    latency_step = (_DRAM_LATENCY_US + l2_step + compute_step) / depth
     step = np.maximum(np.maximum(compute_step, l2_step), latency_step) + _STEP_US
     whole = waves.rounds * waves.steps
 
@@ -162,8 +161,10 @@ def matrix_share(
     per_clock = peak_of(problem, profile) * 1e12 / profile.units / 2
     per_clock /= (profile.peak_clock_mhz or profile.boost_clock_mhz or _CLOCK_MHZ) * 1e6
     k_step = 32 // problem.element_bytes
-    products = 64 * width * k_step / per_clock
-    reading = (64 + width) * k_step * problem.element_bytes / _SHARED_BYTES_PER_CLOCK
+    # tcgen05 multiplies 128 rows at a time
+    rows = np.where(unit == MatrixUnit.TCGEN05, np.minimum(block_m, 128), 64)
+    products = rows * width * k_step / per_clock
+    reading = (rows + width) * k_step * problem.element_bytes / _SHARED_BYTES_PER_CLOCK
     wgmma = products / np.maximum(products, reading)
     modern = "wgmma" in profile.mma or "tcgen05" in profile.mma
     plain = _MMA_SYNC_SHARE if modern else 1.0

@@ -16,6 +16,8 @@ class Roofline:
     compute_us: float
     memory_us: float
     floor_us: float
+    #: nothing can take less: compulsory bytes at the data sheet's bandwidth, or the arithmetic
+    least_us: float
 
     @property
     def time_us(self) -> float:
@@ -30,7 +32,8 @@ def roofline(problem: Gemm, profile: HardwareProfile) -> Roofline:
     peak_tflops = peak_of(problem, profile)
     compute_us = problem.flops / (peak_tflops * 1e6)
     memory_us = problem.compulsory_bytes / (copy_bandwidth_gb_s(profile) * 1e3)
-    return Roofline(compute_us, memory_us, profile.launch_floor_us or 0.0)
+    least_us = max(compute_us, problem.compulsory_bytes / (profile.bandwidth_gb_s * 1e3))
+    return Roofline(compute_us, memory_us, profile.launch_floor_us or 0.0, least_us)
 
 
 def peak_of(problem: Gemm, profile: HardwareProfile) -> float:

@@ -40,6 +40,11 @@ _LISTS = {
     "async_copy": ("compute", "async_copy"),
     "device_names": ("identity", "device_names"),
 }
+#: words that rules look for: a misspelt one would silently mean a lesser chip
+_WORDS = {
+    "mma": ("mma.sync", "wgmma", "tcgen05", "mfma", "wmma"),
+    "async_copy": ("cp.async", "tma", "buffer_load_to_lds"),
+}
 _FIGURES = {
     "units": _Key("compute", "units", required=True),
     "boost_clock_mhz": _Key("compute", "boost_clock_mhz", whole=False),
@@ -165,6 +170,9 @@ class _Reader:
         value = self.document[section].get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             self.fail(section, key, f"expected a list of texts, got {short(value)}")
+        for item in value:
+            if key in _WORDS and item not in _WORDS[key]:
+                self.fail(section, key, str(unknown_name("word", item, _WORDS[key])))
         return tuple(value)
 
     def figure(self, attribute: str, spec: _Key) -> float | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
+import warnings
 import zipfile
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,11 +19,12 @@ from numpy.typing import NDArray
 from costmodel.config import ConfigTable
 from costmodel.errors import ModelError
 from costmodel.paths import atomic_write, packaged, user_dir
-from costmodel.physics.estimate import EstimateColumns
+from costmodel.physics.estimate import EstimateColumns, estimate_columns
 from costmodel.problem import Gemm
-from costmodel.profile import HardwareProfile
+from costmodel.profile import HardwareProfile, load_profile
 from costmodel.ranking.features import FEATURES, feature_matrix
 from costmodel.ranking.trees import Trees
+from costmodel.space.candidates import candidates
 
 FORMAT = 1
 #: a whole model file; ours is under 2 MB
@@ -45,10 +48,17 @@ class Ranker:
     manifest: dict[str, Any]
 
     def applies(self, problem: Gemm, profile: HardwareProfile) -> bool:
-        """Whether the rows it was fitted on speak for this chip's architecture and this type."""
-        return profile.architecture in self.manifest.get(
-            "architectures", ()
-        ) and problem.dtype in self.manifest.get("dtypes", ())
+        """Whether the rows it was fitted on speak for this chip and this kind of problem.
+
+        Only plain products were measured: one entry, C written and not read.
+        """
+        plain = problem.batch == 1 and problem.beta == 0 and problem.alpha == 1
+        return (
+            plain
+            and profile.architecture in self.manifest.get("architectures", ())
+            and problem.dtype in self.manifest.get("dtypes", ())
+            and problem.layout in self.manifest.get("layouts", ())
+        )
 
     def times_us(
         self, problem: Gemm, table: ConfigTable, profile: HardwareProfile, physics: EstimateColumns
@@ -56,7 +66,7 @@ class Ranker:
         """Predicted time of every configuration, in microseconds."""
         rows = feature_matrix(problem, table, profile, physics)
         times: NDArray[np.float64] = physics.time_us * np.exp(self.trees.predict(rows))
-        return times
+        return np.maximum(times, physics.roofline.least_us)
 
     def save(self, path: Path) -> None:
         """Write ``path`` (.npz) and its manifest (.json beside it), each whole or not at all."""
@@ -72,6 +82,20 @@ class Ranker:
             stream.write("\n")
         with atomic_write(path, "wb") as stream:
             stream.write(buffer.getvalue())
+
+
+def feature_fingerprint() -> str:
+    """A digest of what the features are on fixed problems: a model fitted on others is stale.
+
+    Values are rounded, so that another processor's last digit does not change it.
+    """
+    chip = load_profile("h200-sxm")
+    digest = hashlib.sha256()
+    for problem in (Gemm(512, 512, 8192), Gemm(1000, 1000, 1000, layout="nn")):
+        table = candidates(problem, chip)[::37]
+        rows = feature_matrix(problem, table, chip, estimate_columns(problem, table, chip))
+        digest.update(np.round(rows, 3).astype("<f4").tobytes())
+    return digest.hexdigest()[:12]
 
 
 def load_ranker(path: str | os.PathLike[str]) -> Ranker:
@@ -93,7 +117,7 @@ def _parse(data: bytes, manifest_json: bytes, where: str) -> Ranker:
         raise ModelError(f"{where}: the manifest is not JSON: {error}") from None
     if not isinstance(manifest, dict):
         raise ModelError(f"{where}: the manifest must be a JSON object")
-    for name in ("architectures", "dtypes"):
+    for name in ("architectures", "dtypes", "layouts", "devices"):
         if not isinstance(manifest.get(name, []), list):
             raise ModelError(f"{where}: {name} in the manifest must be a list of names")
     version = arrays.get("format")
@@ -139,9 +163,11 @@ def default_ranker() -> Ranker | None:
     try:
         return _cached(str(own), modified)
     except ModelError as error:
-        raise ModelError(
-            f"{error}; train it again, or delete it to use the shipped model"
-        ) from None
+        warnings.warn(
+            f"{error}; the shipped model is used: train your own again, or delete it",
+            stacklevel=2,
+        )
+        return _shipped()
 
 
 @lru_cache(maxsize=4)

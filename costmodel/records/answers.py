@@ -83,7 +83,7 @@ def _load(path: str, _modified: int, _size: int) -> dict[tuple[Gemm, str, int], 
         try:
             line = json.loads(text)
             key, answer = _parse(line)
-        except (ValueError, TypeError, KeyError, RecursionError, CostModelError):
+        except (ValueError, TypeError, KeyError, RecursionError, OverflowError, CostModelError):
             continue  # a torn or foreign line is no answer
         if kernel_hash(answer.config.template) == line["kernel_hash"]:
             found[key] = answer

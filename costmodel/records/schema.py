@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.config import KNOBS, TEMPLATES, KernelConfig
+from costmodel.config import KNOBS, MOST_KNOB, TEMPLATES, KernelConfig
 from costmodel.dtypes import DTYPES, LAYOUTS, OPERANDS, PRECISIONS
 from costmodel.errors import CostModelError, RecordError, unknown_name
 from costmodel.problem import MAX_DIMENSION, Gemm
@@ -33,7 +33,7 @@ REASON_LIMIT = 500
 Row = dict[str, Any]
 
 _SHORTEST_US = 10.0**-TIME_DECIMALS
-_INT64_MAX = 2**63 - 1
+MOST_INT64 = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Column:
     required: bool
     meaning: str
     minimum: float | None = None
-    maximum: int = _INT64_MAX
+    maximum: int = MOST_INT64
     known: tuple[str, ...] = ()
     key: bool = False
 
@@ -55,7 +55,7 @@ def _size(name: str, meaning: str) -> Column:
 
 
 def _knob(name: str, meaning: str) -> Column:
-    return Column(name, int, False, meaning, minimum=1, key=True)
+    return Column(name, int, False, meaning, minimum=1, maximum=MOST_KNOB, key=True)
 
 
 def _time(name: str, meaning: str) -> Column:
@@ -100,12 +100,12 @@ COLUMNS: tuple[Column, ...] = (
     Column("error", float, False, "relative Frobenius error against a reference", minimum=0),
     Column("invalidity", str, True, "correct, or what failed", known=INVALIDITIES),
     Column("reason", str, False, "why it failed; null when correct"),
-    Column("protocol", str, True, 'how it was timed, such as "cold-l2/1"', key=True),
+    Column("protocol", str, True, 'how it was timed, such as "cold-l2-clean/1"', key=True),
     Column("device", str, False, "hardware profile, such as h200-sxm"),
     Column("device_name", str, True, 'the driver\'s name, such as "NVIDIA H200"', key=True),
     Column("units", int, False, "multiprocessors the run could use", minimum=1, key=True),
     Column("driver", str, False, "driver version", key=True),
-    Column("cuda", str, False, "CUDA (or ROCm, CANN) version"),
+    Column("cuda", str, False, "CUDA (or ROCm) version"),
     Column("torch", str, False, "torch version", key=True),
     Column("triton", str, False, "triton version", key=True),
     Column("costmodel", str, False, "version of the writer"),
@@ -246,7 +246,7 @@ def _checked(column: Column, value: Any) -> Any:
         return None
     name = column.name
     if column.type is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value) if abs(value) <= _INT64_MAX else math.inf
+        value = float(value) if abs(value) <= MOST_INT64 else math.inf
     fits = isinstance(value, column.type) and isinstance(value, bool) == (column.type is bool)
     if not fits:
         wanted = column.type.__name__
@@ -299,7 +299,7 @@ def _shorten(value: str) -> str:
 def _shown(value: object) -> str:
     """A value for a message: bounded, however long or deep it is."""
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-        if isinstance(value, int) and abs(value) > _INT64_MAX:
+        if isinstance(value, int) and abs(value) > MOST_INT64:
             return "a whole number past 64 bits"
         return ascii(_shorten(value)) if isinstance(value, str) else repr(value)
     return type(value).__name__ if isinstance(value, (dict, list)) else repr(value)

@@ -17,6 +17,7 @@ from costmodel.records.log import LineProblem, read_lines
 from costmodel.records.schema import (
     COLUMNS,
     KEY_COLUMNS,
+    MOST_INT64,
     NAMES,
     NEEDED_KNOBS,
     PROBLEM_COLUMNS,
@@ -258,6 +259,8 @@ def _suspects(table: Any) -> list[int]:
             rules.append(pc.and_(values.is_valid(), pc.invert(known)))
         if column.minimum is not None:
             rules.append(pc.less(values, column.minimum))
+        if column.type is int and column.maximum < MOST_INT64:
+            rules.append(pc.greater(values, column.maximum))
         if column.type is float:
             rules.append(pc.invert(pc.is_finite(values)))
     correct = pc.equal(table["invalidity"], "correct")

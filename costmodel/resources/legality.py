@@ -22,6 +22,7 @@ from costmodel.resources.matrix_unit import compute_dtype, kernel_blocks, precis
 Need = tuple[Any, Any]
 #: one descriptor dimension of the copy engine (CUDA driver API, cuTensorMapEncodeTiled: boxDim)
 _TMA_BOX_LIMIT = 256
+_GRID_X_LIMIT = 2**31 - 1  # same table: grid of blocks, x
 _GRID_Y_LIMIT = 65535  # CUDA programming guide, compute capabilities: grid of blocks, y
 _TMA_ROW_BYTES = 16  # same call: globalStrides must be multiples of 16
 
@@ -61,6 +62,13 @@ def _smallest_dot(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -
 def _batch(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
     """The batch is a grid dimension, except where a persistent grid walks it."""
     return np.where(table.is_template("persistent_tma"), 0, problem.batch), _GRID_Y_LIMIT
+
+
+def _programs(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+    """Tiles, times split-K parts, are the grid's first dimension; a persistent grid is small."""
+    tiles = -(-problem.m // table.block_m) * -(-problem.n // table.block_n)
+    persistent = table.is_template("persistent_tma")
+    return np.where(persistent, 0, tiles * table.split_k), _GRID_X_LIMIT
 
 
 def _has_copy_engine(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
@@ -105,6 +113,7 @@ RULES: tuple[Rule, ...] = (
     Rule("power_of_two", "", "blocks and warps are powers of two", _power_of_two),
     Rule("smallest_dot", "elements short", "the least block that tl.dot takes", _smallest_dot),
     Rule("copy_engine", "", "the chip has no tensor-descriptor copy engine", _has_copy_engine),
+    Rule("programs", "programs", "the grid has a largest size", _programs),
     Rule("batch", "entries", "the batch is a grid dimension", _batch),
     Rule("aligned_rows", "bytes past 16", "descriptors need rows of 16 bytes", _aligned_rows),
     Rule("copy_box", "elements", "a descriptor's block has 256 elements a side", _copy_box),
@@ -122,6 +131,13 @@ def check_problem(problem: Gemm, profile: HardwareProfile) -> None:
         wanted = f"fp32 as {precision_of(problem, profile)}"
         if profile.backend == "hip" and problem.precision == "tf32x3":
             raise UnsupportedError(f"{profile.name} cannot multiply {wanted}; use 'ieee'")
+    if problem.accumulate == "fp16":
+        raise UnsupportedError("no template accumulates in fp16; leave accumulate out for fp32")
+    if profile.memory_bytes and problem.compulsory_bytes > profile.memory_bytes:
+        raise UnsupportedError(
+            f"{problem} takes {problem.compulsory_bytes / 1e9:.0f} GB, and {profile.name} has "
+            f"{profile.memory_bytes / 1e9:.0f} GB"
+        )
     if compute_dtype(problem, profile) is None:
         have = ", ".join(profile.peak_tflops)
         raise UnsupportedError(f"{profile.name} cannot run {wanted}; it has {have}")

@@ -64,6 +64,10 @@ def occupancy(
     by_registers = _by_registers(warps, registers, profile)
     by_shared = _by_shared(shared_bytes, profile)
     by_blocks = np.full(len(warps), profile.max_blocks_per_unit or _UNLIMITED)
+    if profile.backend == "hip":
+        # the limit is that of barriers, and a group of one wave takes none (LLVM,
+        # getMaxWorkGroupsPerCU)
+        by_blocks[warps == 1] = _UNLIMITED
     limits = np.stack(np.broadcast_arrays(by_warps, by_registers, by_shared, by_blocks))
     blocks = limits.min(axis=0)
     most_warps = profile.max_warps_per_unit or int(warps.max(initial=1))
