@@ -125,12 +125,16 @@ def _single(
 
     So it is where its loads are narrower than 4 bytes, by its rows' alignment or because the tile
     holds less than 4 bytes a thread; and where wgmma needs an 8-bit operand turned around in
-    registers, since it takes 8-bit types contiguous along K alone (PTX ISA, wgmma).
+    registers, since it takes 8-bit types contiguous along K alone (PTX ISA, wgmma). gfx950
+    pipelines whatever the width.
     """
+    if profile.target == "gfx950":
+        return np.zeros(len(table), dtype=bool)
     warps = np.where(table.num_warps > 0, table.num_warps, _DEFAULT_WARPS)
     threads = warps * profile.warp_size
     narrow = load_bytes(problem, table, operand) < LEAST_ASYNC_BYTES
-    narrow = narrow | (tile_bytes < LEAST_ASYNC_BYTES * threads)
+    a_thread = np.maximum(tile_bytes / threads, problem.element_bytes)
+    narrow = narrow | (a_thread < LEAST_ASYNC_BYTES)
     turned = (unit == MatrixUnit.WGMMA) & (problem.element_bytes == 1)
     return np.asarray(narrow | (turned & (not contiguous_along_k(problem, operand))), dtype=bool)
 
