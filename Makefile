@@ -9,12 +9,13 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
   "Python >= 3.11 is needed, this is " + sys.version.split()[0] + "; say: make PYTHON=python3.12")'
 
-.PHONY: help demo test lint types tests format clean
+.PHONY: help demo test lint types tests format clean verify-compiler
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    predictions for a few shapes; needs no GPU"
 	@echo "make test    lint, types and tests, as CI runs them (each is a target too)"
+	@echo "make verify-compiler  predicted shared memory against the compiler, for every target"
 	@echo "make format  let ruff rewrite what it can"
 	@echo "make clean   remove the environments and all that a build or a test run left"
 
@@ -54,6 +55,10 @@ test: lint types tests
 lint: $(VENV)/.stamp
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+
+# Some minutes a target the first time; what data/compiler/ holds already is not compiled again.
+verify-compiler: $(VENV)/.stamp
+	TRITON_INTERPRET=0 $(VENV)/bin/python -P -m costmodel.resources.verify
 
 types: $(VENV)/.stamp
 	$(VENV)/bin/mypy

@@ -75,10 +75,12 @@ def footprint_columns(
     stages = np.where(table.num_stages > 0, table.num_stages, _DEFAULT_STAGES)
     tma = table.is_template("persistent_tma") & ("tma" in profile.async_copy)
     ring = _operand_ring(problem, table, profile, unit, stages, tma)
-    barriers = _barriers(problem, table, unit, stages, tma)
+    barriers = _barriers(problem, table, profile, unit, stages, tma)
     staging = _staging(problem, table, unit, tma)
     scratch = _conversion_scratch(problem, table, unit)
     total = np.maximum(ring + barriers + staging, scratch)
+    # one stage: nothing is in flight when the tile is stored, so it reuses the ring
+    total = np.where(tma & (stages == 1), np.maximum(ring, staging) + barriers, total)
     return FootprintColumns(total, ring, staging, scratch, barriers)
 
 
@@ -114,7 +116,13 @@ def _operand_ring(
         # with nothing in flight, one operand's buffer is dead before the other's is written
         nothing = (stages == 1) | (a_single & b_single)
         ring = np.where(nothing, np.maximum(a_bytes, b_bytes), ring)
-    return np.asarray(ring, dtype=np.int64)
+    # tcgen05 takes 4-byte operands along K alone: others are turned into two buffers more
+    if problem.element_bytes == 4:
+        again = 2 * (unit == MatrixUnit.TCGEN05) * (stages > 1) * tma
+        for operand, tile_bytes in (("a", a_bytes), ("b", b_bytes)):
+            ring = ring + (0 if contiguous_along_k(problem, operand) else again * tile_bytes)
+    one_load = tma & (stages == 1) & (unit != MatrixUnit.WGMMA) & (unit != MatrixUnit.TCGEN05)
+    return np.asarray(np.where(one_load, np.maximum(a_bytes, b_bytes), ring), dtype=np.int64)
 
 
 def _single(
@@ -145,34 +153,73 @@ def contiguous_along_k(problem: Gemm, operand: str) -> bool:
 
 
 def _barriers(
-    problem: Gemm, table: ConfigTable, unit: Column, stages: Column, tma: NDArray[np.bool_]
-) -> Column:
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile, unit: Column, stages: Column,
+    tma: NDArray[np.bool_],
+) -> Column:  # fmt: skip
     """Barriers of descriptor loads, one a buffer, and of tcgen05, one or two.
 
-    Each operand has its own where one is not contiguous along K as the kernel sees it.
+    Both operands' loads share a barrier where they are issued together. They are not where the
+    operand that the kernel sees first is not contiguous along K, nor where one is turned around
+    in registers: then a second array starts at the next multiple of 16 bytes. wgmma turns what is
+    not contiguous along K unless it is 16 bits wide (PTX ISA); such an operand's ring holds one
+    buffer that no load writes. 8-bit floats under mma.sync are turned too on sm_90, and always
+    on sm_100, where they become fp16 first.
     """
     depth = pipeline_depth(unit, stages)
+    a_off, b_off = _off_k(problem, table)
+    wgmma = (unit == MatrixUnit.WGMMA) & (problem.element_bytes != 2)
+    converted = (unit == MatrixUnit.MMA_SYNC) & problem.dtype.startswith("fp8")
+    apart = np.where(wgmma | (converted & ("wgmma" in profile.mma)), a_off | b_off, a_off)
+    apart = apart | (converted & ("tcgen05" in profile.mma))
+    first = depth - np.where(wgmma & a_off & b_off, 1, 0)
+    second = depth - np.where(wgmma & (a_off | b_off), 1, 0)
+    together = first * _BARRIER_BYTES
+    loads = np.where(apart, _aligned(together) + second * _BARRIER_BYTES, together)
+    loads = np.where(stages == 1, _BARRIER_BYTES, loads)
+    if problem.beta:
+        loads = _aligned(loads) + table.epilogue_parts * _BARRIER_BYTES
+    loads = np.where(tma, loads, 0)
+    # tcgen05 signals its own end: two barriers in a pipeline, one without
+    ends = np.where(stages > 1, _aligned(loads) + 16, np.where(tma, loads, _BARRIER_BYTES))
+    return np.asarray(np.where(unit == MatrixUnit.TCGEN05, ends, loads), dtype=np.int64)
+
+
+def _aligned(size: Column) -> Column:
+    """The next multiple of 16 bytes, where the compiler starts another array of barriers."""
+    return np.asarray(-(-size // 16) * 16, dtype=np.int64)
+
+
+def _off_k(problem: Gemm, table: ConfigTable) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether the kernel's first and second operand are not contiguous along K."""
     swapped = table.swap != 0
-    a_along = contiguous_along_k(problem, "a")
-    b_along = contiguous_along_k(problem, "b")
-    first_along = np.where(swapped, b_along, a_along)
-    loads = np.where(tma, depth * _BARRIER_BYTES * np.where(first_along, 1, 2), 0)
-    tensor_memory = unit == MatrixUnit.TCGEN05
-    products = np.where(tensor_memory, np.where(stages > 1, 2, 1) * _BARRIER_BYTES, 0)
-    both = tensor_memory & tma & (stages > 1) & first_along
-    return np.asarray(loads + products + np.where(both, _BARRIER_BYTES, 0), dtype=np.int64)
+    a, b = (not contiguous_along_k(problem, operand) for operand in "ab")
+    return np.where(swapped, b, a), np.where(swapped, a, b)
 
 
 def _staging(problem: Gemm, table: ConfigTable, unit: Column, tma: NDArray[np.bool_]) -> Column:
-    """A descriptor store's tile, one part of it where the epilogue is cut."""
+    """A descriptor store's tile, or one part of it, and what lies beside it.
+
+    The old C, read for beta, has a tile of its own. Without a matrix unit, operands that do not
+    lie as the sums need them are turned through scratch, and so is the tile before it is cut.
+    """
     block_m, block_n = kernel_blocks(table)
+    cut = table.epilogue_parts > 1
     part = block_m * block_n // table.epilogue_parts
     staging = part * problem.out_bytes
     # two warp groups side by side along N each hold a half of the columns: cutting the tile in
     # two moves fp32 sums between them (sm_90: 8 warps on 64 rows)
     side_by_side = (unit == MatrixUnit.WGMMA) & (table.num_warps * 16 > block_m)
-    staging = staging + np.where((table.epilogue_parts > 1) & side_by_side, part * 4, 0)
-    return np.asarray(np.where(tma, staging, 0), dtype=np.int64)
+    turned = np.where(cut & side_by_side, part * 4, 0)
+    a_off, b_off = _off_k(problem, table)
+    size = problem.element_bytes
+    plain = unit == MatrixUnit.NONE
+    operands = np.maximum(
+        np.where(a_off, block_m * table.block_k * size, 0),
+        np.where(b_off, 0, block_n * table.block_k * size),
+    )
+    turned = np.where(plain, np.maximum(operands, np.where(cut, block_m * block_n * 4, 0)), turned)
+    old = part * problem.out_bytes if problem.beta else 0
+    return np.asarray(np.where(tma, staging + np.maximum(turned, old), 0), dtype=np.int64)
 
 
 def _conversion_scratch(problem: Gemm, table: ConfigTable, unit: Column) -> Column:

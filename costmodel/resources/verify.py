@@ -1,0 +1,125 @@
+"""Predicted beside actual: ``python -m costmodel.resources.verify`` surveys the compiler.
+
+Compiles random configurations for every target that Triton has (what the results file holds
+already is not compiled again), compares ``footprint`` with the compiler's own figure, and writes
+a table with every miss over 32 KiB to ``docs/compiler-table.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from costmodel.config import KernelConfig
+from costmodel.problem import Gemm
+from costmodel.profile import load_profile
+from costmodel.resources.footprint import footprint
+from costmodel.resources.survey import TARGETS, draws, read_results, survey
+
+#: totals up to this may be the scratch of an epilogue, which no limit is near
+SMALL_BYTES = 32 * 1024
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One compiled configuration: what was predicted and what the compiler took, in bytes."""
+
+    target: str
+    problem: Gemm
+    config: KernelConfig
+    predicted: int
+    actual: int
+    limit: int
+
+    @property
+    def counts(self) -> bool:
+        """Whether the total is over ``SMALL_BYTES`` on either side."""
+        return max(self.predicted, self.actual) > SMALL_BYTES
+
+    @property
+    def verdict_is_right(self) -> bool:
+        """Whether "fits" or "does not fit" was said rightly."""
+        return (self.predicted <= self.limit) == (self.actual <= self.limit)
+
+
+def compare(entries: Iterable[dict[str, Any]]) -> list[Comparison]:
+    """Comparisons for the entries of a results file that compiled."""
+    found = []
+    for entry in entries:
+        if "shared" not in entry:
+            continue
+        target, problem_fields, knobs = json.loads(entry["key"])
+        problem, config = Gemm(**problem_fields), KernelConfig(**knobs)
+        profile = load_profile(TARGETS[target])
+        found.append(
+            Comparison(
+                target, problem, config, footprint(problem, config, profile).shared_bytes,
+                entry["shared"], profile.shared_per_block_bytes,
+            )
+        )  # fmt: skip
+    return found
+
+
+def table(comparisons: list[Comparison], version: str) -> str:
+    """The comparison as Markdown: a row a target, then every miss that counts."""
+    lines = [
+        f"# `footprint` against Triton {version}",
+        "",
+        "Written by `make verify-compiler`; over 32 KiB means predicted or actual.",
+        "",
+        "| target | compiled | over 32 KiB | exact of those | verdict right, of all |",
+        "|---|---|---|---|---|",
+    ]
+    for target in TARGETS:
+        rows = [c for c in comparisons if c.target == target]
+        large = [c for c in rows if c.counts]
+        if not large:
+            continue
+        exact = sum(c.predicted == c.actual for c in large)
+        right = sum(c.verdict_is_right for c in rows)
+        lines.append(
+            f"| {target} | {len(rows)} | {len(large)} | {exact} ({exact / len(large):.1%}) | "
+            f"{right} ({right / len(rows):.1%}) |"
+        )
+    lines += ["", "## Every miss over 32 KiB", ""]
+    lines += ["| target | problem | configuration | predicted | actual | verdict |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for c in comparisons:
+        if c.counts and c.predicted != c.actual:
+            precision = f" {c.problem.precision}" if c.problem.precision else ""
+            beta = " beta" if c.problem.beta else ""
+            verdict = "right" if c.verdict_is_right else "**wrong**"
+            lines.append(
+                f"| {c.target} | {c.problem}{precision}{beta} | {c.config} | {c.predicted} | "
+                f"{c.actual} | {verdict} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Survey, compare, write."""
+    import triton
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=300, help="configurations a target")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--targets", nargs="*", default=list(TARGETS), choices=list(TARGETS))
+    parser.add_argument("--folder", type=Path, default=Path("data/compiler"))
+    parser.add_argument("--table", type=Path, default=Path("docs/compiler-table.md"))
+    options = parser.parse_args()
+    results = options.folder / f"survey_triton-{triton.__version__}.jsonl"
+    wanted = [d for t in options.targets for d in draws(t, options.count, options.seed)]
+    for number, entry in enumerate(survey(wanted, results), start=1):
+        if number % 100 == 0 or "error" in entry:
+            print(number, entry.get("error", ""), flush=True)
+    text = table(compare(read_results(results)), triton.__version__)
+    options.table.write_text(text, encoding="utf-8")
+    print(text.split("## Every miss")[0])
+
+
+if __name__ == "__main__":
+    main()
