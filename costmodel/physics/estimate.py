@@ -32,23 +32,27 @@ from costmodel.resources.registers import RegisterColumns, register_columns
 Column = NDArray[np.float64]
 BOUNDS = ("compute", "memory", "latency")
 
-#: a load that misses L2, from issue to data: 0.6 to 0.8 us at the clocks of sm_80 and sm_90
-#: (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU", arXiv 2402.13499)
+# Five of these constants are set by hand and say so: no micro-benchmark isolates them yet. They
+# were set before the ranker was fitted and not tuned on the held-out shapes.
+
+#: from a tile's load to its last byte under load: by hand, some twice what an idle chip takes for
+#: one line (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU", arXiv 2402.13499)
 _DRAM_LATENCY_US = 0.7
 #: bytes a clock that L2 hands to one unit: 5,120 a clock (NVIDIA A100 white paper) over 132 units;
 #: a 4096^3 product at 760 TFLOPS on an H200 draws 8.9 TB/s, which is as much
 _L2_BYTES_PER_CLOCK = 39.0
 #: shared memory reads a clock and unit, which the matrix unit's operands share (CUDA guide)
 _SHARED_BYTES_PER_CLOCK = 128.0
-#: mma.sync reaches 62 % of the rate of wgmma on Hopper (same paper, table of tensor-core rates)
+#: what mma.sync reaches of wgmma's rate on Hopper, as the same paper reports
 _MMA_SYNC_SHARE = 0.62
-#: barrier, address and issue work of one K step that no overlap hides
+#: barrier, address and issue work of one K step that no overlap hides: by hand
 _STEP_US = 0.03
-#: registers spilled turn into local traffic in every step; 128x256 by 4 warps took 8 times longer
+#: what one spilled register adds to a step, as a share: by hand. 128x256 by 4 warps, which lacks
+#: 44 registers, takes several times as long as by 8 warps on an H200
 _SPILL_SLOWDOWN = 0.08
-#: store, layout conversion and the write's way out for one tile, beyond its bytes
+#: store, layout conversion and the write's way out for one tile, beyond its bytes: by hand
 _EPILOGUE_US = 0.5
-#: counting arrivals and waiting for the last part
+#: counting arrivals and waiting for the last part: by hand
 _SPLIT_US = 1.5
 #: a launch is bound by arithmetic or by memory if that alone takes at least half of its time
 _BOUND_SHARE = 0.5
