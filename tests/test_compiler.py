@@ -68,3 +68,19 @@ def test_the_compiler_still_takes_what_the_kept_rows_say(tmp_path):
     kept = {e["key"]: e.get("shared") for e in read_results(SURVEY)}
     assert len(live) == 3 * len(targets)
     assert live == {key: kept[key] for key in live}
+
+
+@pytest.mark.parametrize(
+    ("chip", "instruction"),
+    [("h200-sxm", "wgmma"), ("a100-sxm-80gb", "mma.sync"), ("mi300x", "v_mfma")],
+)
+def test_explain_compile_prints_the_compilers_figures_beside_the_predicted(chip, instruction):
+    pytest.importorskip("triton")
+    command = [sys.executable, "-c", "from costmodel.cli import main; main()", "explain"]
+    command += ["4096", "4096", "4096", "--profile", chip, "--compile", "--json"]
+    environment = os.environ | {"TRITON_INTERPRET": "0"}
+    answer = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    found = json.loads(answer.stdout)["compiled"]
+    assert found["fits"] and found["shared_bytes"] == found["predicted_shared_bytes"]
+    assert found["instructions"] == [instruction] == found["predicted_instructions"]
+    assert 0 < found["registers"] <= 512

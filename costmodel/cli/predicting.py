@@ -88,6 +88,9 @@ def explain(
     layout: Layout = "nt",
     batch: Batch = 1,
     top: Top = 3,
+    compile_it: Annotated[
+        bool, typer.Option("--compile", help="Compile it, with no GPU: predicted beside actual.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Why that configuration, what bounds it, and what keeps the shape from the roofline.
@@ -97,8 +100,17 @@ def explain(
     from costmodel.explain.report import report
     from costmodel.predict import predict_best
 
-    found = report(predict_best(problem_of(m, n, k, dtype, layout, batch), profile), top=top)
+    prediction = predict_best(problem_of(m, n, k, dtype, layout, batch), profile)
+    found = report(prediction, top=top)
+    actual = None
+    if compile_it:
+        from costmodel.explain.compiled import compiled
+
+        actual = compiled(prediction.problem, prediction.config, prediction.profile)
     if as_json:
-        print_json(found.as_dict())
-    else:
-        typer.echo(found.text())
+        print_json(found.as_dict() | ({"compiled": actual.as_dict()} if actual else {}))
+        return
+    typer.echo(found.text())
+    if actual:
+        title = f"compiled for {actual.target} by Triton {actual.triton}"
+        print_table(title, ("figure", "predicted", "actual"), actual.rows())
