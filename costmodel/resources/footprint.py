@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
+from costmodel.resources.conversion import conversion_scratch, mma_sync_warps, wgmma_warps
 from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, matrix_unit
 
 Column = NDArray[np.int64]
@@ -29,8 +30,6 @@ _DEFAULT_STAGES = 3
 _DEFAULT_WARPS = 4
 #: PTX ISA, cp.async: cp-size is 4, 8 or 16 bytes
 LEAST_ASYNC_BYTES = 4
-#: sums that a thread passes through shared memory at a time when a tile changes its layout
-_MOST_PER_THREAD = 128
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def footprint_columns(
     ring = _operand_ring(problem, table, profile, unit, stages, tma)
     barriers = _barriers(problem, table, profile, unit, stages, tma)
     staging = _staging(problem, table, unit, tma)
-    scratch = _conversion_scratch(problem, table, unit)
+    scratch = _conversion_scratch(problem, table, profile, unit)
     total = np.maximum(ring + barriers + staging, scratch)
     # one stage: nothing is in flight when the tile is stored, so it reuses the ring
     total = np.where(tma & (stages == 1), np.maximum(ring, staging) + barriers, total)
@@ -222,15 +221,32 @@ def _staging(problem: Gemm, table: ConfigTable, unit: Column, tma: NDArray[np.bo
     return np.asarray(np.where(tma, staging + np.maximum(turned, old), 0), dtype=np.int64)
 
 
-def _conversion_scratch(problem: Gemm, table: ConfigTable, unit: Column) -> Column:
-    """Scratch that turns sums from wgmma's layout to that of split_k's parts, 32 bits each.
+def _conversion_scratch(
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile, unit: Column
+) -> Column:
+    """Scratch that turns ``split_k``'s sums: to the parts, row-major and 32 bits, on NVIDIA.
 
-    At most ``_MOST_PER_THREAD`` sums a thread at a time (sm_90: 64x256 by 4 warps takes 65,536
-    bytes, 128x256 by 4 warps as much). Other stores turn their sums around within a warp, or in
-    less than the ring holds; small totals may be off by that (see docs/compiler.md).
+    Swapped operands turn the added parts once more, in the output's type, since C lies the other
+    way: whole, or in 2 or 4 turns where a thread holds many sums. Other stores turn what they
+    write in less than the ring holds, or within a warp; small totals may be off by that (see
+    docs/compiler.md).
     """
+    scratch = np.zeros(len(table), dtype=np.int64)
+    split = table.is_template("split_k") & (profile.backend == "cuda")
+    block_m, block_n = kernel_blocks(table)
     warps = np.where(table.num_warps > 0, table.num_warps, _DEFAULT_WARPS)
-    at_a_time = warps * 32 * _MOST_PER_THREAD
-    turned = table.is_template("split_k") & (unit == MatrixUnit.WGMMA)
-    scratch = np.minimum(table.block_m * table.block_n, at_a_time) * 4
-    return np.asarray(np.where(turned, scratch, 0), dtype=np.int64)
+    for kind in (MatrixUnit.MMA_SYNC, MatrixUnit.WGMMA):
+        rows = np.flatnonzero(split & (unit == kind))
+        m, n, w = block_m[rows], block_n[rows], warps[rows]
+        along = wgmma_warps(m, w) if kind == MatrixUnit.WGMMA else mma_sync_warps(m, n, w)
+        scratch[rows] = conversion_scratch(m, n, w, 4, along)
+    turned = table.is_template("split_k") & (table.swap != 0)
+    again = block_m * block_n * problem.out_bytes
+    if profile.backend == "hip":
+        # the backend takes as many turns as make it fit
+        again = np.minimum(again, profile.shared_per_block_bytes)
+    else:
+        sums = block_m * block_n // (warps * profile.warp_size)
+        halves = (sums >= 256) & (unit == MatrixUnit.WGMMA)
+        again = again >> np.where(sums >= 512, 2, np.where(halves, 1, 0))
+    return np.where(turned, np.maximum(scratch, again), scratch)
