@@ -24,8 +24,8 @@ from costmodel.space.prune import Rejections, broken_rule, prune
 
 Source = Literal["measured", "model", "physics", "default"]
 
-#: physics alone is off by so much: 5 % and 95 % quantiles of log(measured / estimate) over the
-#: fastest tenth of the configurations of 540 training shapes on an H200
+#: physics alone is off by so much on an H200: 5 % and 95 % quantiles of log(measured / estimate),
+#: as `costmodel train` writes them into the shipped model's manifest (physics_spread)
 _PHYSICS_SPREAD = (-0.47, 0.21)
 
 

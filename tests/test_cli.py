@@ -83,7 +83,7 @@ def test_predict_for_people_lists_the_ranking_within_100_columns():
     answer = predict_best((4096, 4096, 4096), "h200-sxm")
     for place in range(8):
         row = answer.ranking[place]
-        line = next(x for x in text.splitlines() if x.startswith(f" {row.config} "))
+        line = next(x for x in text.splitlines() if x.startswith(f" {row.config}  "))
         assert f"{row.time_us:.2f}" in line and row.bound in line
     assert f"{len(answer.rejections)} rejected: " in text
     assert narrow(text) and "\x1b" not in text

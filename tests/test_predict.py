@@ -321,3 +321,11 @@ def test_predicting_imports_none_of_the_heavy_libraries(tmp_path):
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path
     )
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+def test_the_spread_of_physics_is_that_of_the_shipped_manifest():
+    from costmodel.predict import _PHYSICS_SPREAD
+
+    ranker = default_ranker()
+    assert ranker is not None
+    assert np.allclose(_PHYSICS_SPREAD, ranker.manifest["physics_spread"], atol=0.01)

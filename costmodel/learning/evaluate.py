@@ -40,6 +40,8 @@ class Judged:
     order: NDArray[np.int64]
     predicted_us: NDArray[np.float64]
     spread: tuple[float, float]
+    #: place of the best configuration in the estimate's own order, from 1
+    best_by_physics: int
 
     @property
     def best_us(self) -> float:
@@ -84,9 +86,15 @@ class Scorecard:
                 }
                 for j in worst
             ],
+            "best_stands_by_physics": self._physics_ranks(),
             "baselines": self.baselines,
             "against_vendor": self._against_vendor(),
         }
+
+    def _physics_ranks(self) -> dict[str, int]:
+        """Where the estimate alone ranks the best configuration, from 1: median and worst."""
+        ranks = [j.best_by_physics for j in self.judged]
+        return {"median": int(np.median(ranks)), "worst": max(ranks)}
 
     def _against_vendor(self) -> dict[str, dict[str, float]]:
         """Vendor's time over ours, each ratio capped at ``VENDOR_CAP``, where it was measured."""
@@ -170,8 +178,15 @@ def _ranker(model: Ranker | str | os.PathLike[str] | None) -> Ranker | None:
 
 def _judge(group: Group, chip: HardwareProfile, ranker: Ranker | None) -> Judged:
     ranking, _ = rank(group.problem, group.table, chip, ranker if ranker else "physics")
+    estimate_us = estimate_columns(group.problem, group.table, chip).time_us
+    better = int((estimate_us < estimate_us[best_row(group)]).sum())
     return Judged(
-        group, shares_of(group, ranking.order), ranking.order, ranking.time_us, ranking.spread
+        group=group,
+        shares=shares_of(group, ranking.order),
+        order=ranking.order,
+        predicted_us=ranking.time_us,
+        spread=ranking.spread,
+        best_by_physics=better + 1,
     )
 
 

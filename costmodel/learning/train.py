@@ -174,13 +174,20 @@ def _fitted(data: list[Prepared], seeds: Sequence[int]) -> Ranker:
     return Ranker(trees_of(models, len(FEATURES)), 0.0, 0.0, {})
 
 
+def _physics_spread(data: list[Prepared]) -> list[float]:
+    """5 % and 95 % quantiles of log(measured / estimate) over each shape's fastest tenth."""
+    fastest = []
+    for item in data:
+        count = max(1, len(item.target) // 10)
+        fastest.append(item.target[np.argsort(item.group.time_us, kind="stable")[:count]])
+    return [round(float(q), 3) for q in np.quantile(np.concatenate(fastest), (0.05, 0.95))]
+
+
 def _weights(time_us: NDArray[np.float64]) -> NDArray[np.float64]:
     """Weights of one shape's rows: they sum to 1, and fast configurations count for more.
 
     Every shape counts the same, however many of its configurations were measured. A configuration
-    twice as slow as the best counts half: its exact time never decides a choice (five-fold
-    cross-validation over 340 shapes: best of three 0.9911 without this, 0.9918 with; of eight
-    0.9974 and 0.9980).
+    twice as slow as the best counts half: its exact time never decides a choice.
     """
     weight = time_us.min() / time_us
     return np.asarray(weight / weight.sum(), dtype=np.float64)
@@ -202,6 +209,7 @@ def _manifest(
         "parameters": PARAMETERS,
         "seeds": list(seeds),
         "scores": scores,
+        "physics_spread": _physics_spread(data),
         "versions": {
             name: metadata.version(name) for name in ("triton-costmodel", "scikit-learn", "numpy")
         },

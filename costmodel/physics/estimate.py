@@ -26,7 +26,7 @@ from costmodel.resources.footprint import (
     load_bytes,
 )
 from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, matrix_unit
-from costmodel.resources.occupancy import OccupancyColumns, occupancy_columns
+from costmodel.resources.occupancy import OccupancyColumns, occupancy
 from costmodel.resources.registers import RegisterColumns, register_columns
 
 Column = NDArray[np.float64]
@@ -88,8 +88,10 @@ def estimate_columns(
     """Price every configuration of a table. Never raises for one that is illegal or too big."""
     unit = matrix_unit(problem, table, profile)
     registers = register_columns(problem, table, profile)
-    occupancy = occupancy_columns(problem, table, profile)
-    waves = wave_columns(problem, table, profile, occupancy.blocks)
+    footprint = footprint_columns(problem, table, profile)
+    warps = np.maximum(table.num_warps, 1)
+    held = occupancy(warps, registers.allocated, footprint.shared_bytes, profile)
+    waves = wave_columns(problem, table, profile, held.blocks)
     traffic = traffic_columns(problem, table, profile, waves)
     floor = roofline(problem, profile)
     clock_mhz = profile.peak_clock_mhz or profile.boost_clock_mhz or _CLOCK_MHZ
@@ -139,8 +141,7 @@ def estimate_columns(
     bound = np.where(explained, chip_us.argmax(axis=0), BOUNDS.index("latency"))
     return EstimateColumns(
         time_us, compute_us, memory_us, latency_us, epilogue_us, split_us,
-        step, bound, share, unit, waves, traffic, footprint_columns(problem, table, profile),
-        registers, occupancy, floor,
+        step, bound, share, unit, waves, traffic, footprint, registers, held, floor,
     )  # fmt: skip
 
 
