@@ -6,8 +6,9 @@ import hashlib
 from functools import cache
 from importlib import resources
 
-#: each template's own file; what it shares with others stands in common.py
-_SHARED_SOURCE = "common.py"
+#: what a template shares with others, or finishes with, beside its own file
+_SHARED_SOURCES = ("common.py",)
+_MORE_SOURCES = {"warp_specialized": ("reduce_parts.py",)}
 
 
 @cache
@@ -15,6 +16,7 @@ def kernel_hash(template: str) -> str:
     """First 12 hex digits of the SHA-256 of a template's source: rows of other kernels differ."""
     folder = resources.files("costmodel.kernels")
     digest = hashlib.sha256()
-    for name in (_SHARED_SOURCE, f"{template}.py"):
+    shared = _MORE_SOURCES.get(template, _SHARED_SOURCES)
+    for name in (*shared, f"{template}.py"):
         digest.update(folder.joinpath(name).read_bytes().replace(b"\r\n", b"\n"))
     return digest.hexdigest()[:12]

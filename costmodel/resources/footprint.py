@@ -19,6 +19,7 @@ from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.conversion import conversion_scratch, mma_sync_warps, wgmma_warps
 from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, matrix_unit
+from costmodel.resources.warp_groups import bookkeeping_bytes, staging_bytes, warp_group_tile
 
 Column = NDArray[np.int64]
 
@@ -80,7 +81,39 @@ def footprint_columns(
     total = np.maximum(ring + barriers + staging, scratch)
     # one stage: nothing is in flight when the tile is stored, so it reuses the ring
     total = np.where(tma & (stages == 1), np.maximum(ring, staging) + barriers, total)
-    return FootprintColumns(total, ring, staging, scratch, barriers)
+    columns: tuple[Column, ...] = (total, ring, staging, scratch, barriers)
+    for template, own in (("warp_specialized", _warp_specialized), ("matvec", _matvec)):
+        if (rows := table.is_template(template)).any():
+            parts = own(problem, table, profile, stages)
+            columns = tuple(np.where(rows, a, b) for a, b in zip(parts, columns, strict=True))
+    return FootprintColumns(*columns)
+
+
+def _warp_specialized(
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile, stages: Column
+) -> tuple[Column, ...]:
+    """Total, ring, staging, scratch and barriers of a kernel that lays out its own buffers."""
+    tile = warp_group_tile(table)
+    parts, split = table.epilogue_parts, table.split_k
+    ring = stages * (tile.rows + tile.columns) * table.block_k * problem.element_bytes
+    staging = staging_bytes(tile, parts, split, problem.out_bytes)
+    barriers = bookkeeping_bytes(tile, stages, parts, split)
+    return ring + staging + barriers, ring, staging, np.zeros_like(ring), barriers
+
+
+def _matvec(
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile, stages: Column
+) -> tuple[Column, ...]:
+    """Its sums meet at the end alone: a word a row from each warp that lies along K.
+
+    A thread takes 16 bytes of a row at a time, so a warp spans 32 of those.
+    """
+    rows, _ = kernel_blocks(table)
+    span = profile.warp_size * 16 // problem.element_bytes
+    along_k = np.minimum(table.num_warps, np.maximum(table.block_k // span, 1))
+    scratch = np.where(along_k > 1, rows * along_k * 4, 0)
+    zero = np.zeros_like(scratch)
+    return scratch, zero, zero, scratch, zero
 
 
 def footprint(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -> Footprint:

@@ -66,16 +66,17 @@ def matrix_unit(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> 
     block_m, block_n = kernel_blocks(table)
     ones = np.ones(len(table), dtype=np.int64)
     if profile.backend == "hip":
-        return ones * MatrixUnit.MFMA
+        return np.where(table.is_template("matvec"), MatrixUnit.NONE, ones * MatrixUnit.MFMA)
     if problem.dtype == "fp32" and precision_of(problem, profile) == "ieee":
         return ones * MatrixUnit.NONE
     unit = ones * MatrixUnit.MMA_SYNC
+    specialized = table.is_template("warp_specialized")
     tall = (block_m % 64 == 0) & (block_n % 16 == 0) & (table.num_warps % 4 == 0)
     deep = table.block_k * problem.element_bytes * 8 >= 256
     if "wgmma" in profile.mma:
-        unit = np.where(tall & deep, int(MatrixUnit.WGMMA), unit)
+        unit = np.where((tall & deep) | specialized, int(MatrixUnit.WGMMA), unit)
     elif "tcgen05" in profile.mma:
         warps = np.isin(table.num_warps, (4, 8))
         floats = problem.dtype != "int8"  # 3.6 gives integers to mma.sync
         unit = np.where(tall & deep & warps & floats, int(MatrixUnit.TCGEN05), unit)
-    return np.asarray(unit, dtype=np.int64)
+    return np.where(table.is_template("matvec"), int(MatrixUnit.NONE), unit)
