@@ -30,6 +30,8 @@ _TMA_ROW_BYTES = 16  # same call: globalStrides must be multiples of 16
 #: columns of C and elements a thread that template "matvec" holds sums for (its own code)
 MATVEC_COLUMNS = 2
 _MATVEC_ELEMENTS = 64
+#: columns of the copy engine's widest swizzle, 128 bytes of 16-bit elements
+_WHOLE_RUN = 64
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,11 @@ def _warp_groups(problem: Gemm, table: ConfigTable, profile: HardwareProfile) ->
     able &= problem.dtype != "int8"
     able &= problem.dtype != "fp32" or precision_of(problem, profile) == "tf32"
     able &= problem.element_bytes == 2 or problem.layout == "nt"
-    sound = warp_group_tile(table).is_sound & able
+    tile = warp_group_tile(table)
+    sound = tile.is_sound & able
+    # narrow runs of an operand that is not contiguous along K gave wrong sums on an H200
+    across = np.where(table.swap != 0, problem.layout[0] == "t", problem.layout[1] == "n")
+    sound &= ~across | (tile.columns % _WHOLE_RUN == 0)
     return (specialized & ~sound).astype(np.int64), 0
 
 

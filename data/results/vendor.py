@@ -32,7 +32,7 @@ from costmodel.space.prune import prune
 PROFILE = "h200-sxm"
 VISITS = 3
 #: configurations searched a shape, by template: the first by physics, each a different tile
-SEARCHED = {"tile": 5, "split_k": 5, "persistent_tma": 6, "warp_specialized": 24, "matvec": 40}
+SEARCHED = {"tile": 4, "split_k": 5, "persistent_tma": 4, "warp_specialized": 20, "matvec": 24}
 #: configurations of one tile that are searched, however many the order puts first
 SAME_TILE = 3
 COLUMNS = (
