@@ -56,10 +56,13 @@ class Launch:
         return own if self.then is None else own + self.then.variant
 
     def compile(self) -> Any:
-        """Compile for the active driver's target and return the compiled kernel; no launch."""
-        if self.then is not None:
-            self.then.compile()
-        return self.kernel.warmup(*self.args, grid=self.grid, **self.constants)
+        """Compile for the active driver's target; no launch. Of several kernels, returns the one
+        that takes the most shared memory: the product.
+        """
+        mine = self.kernel.warmup(*self.args, grid=self.grid, **self.constants)
+        if self.then is None:
+            return mine
+        return max(mine, self.then.compile(), key=lambda kernel: kernel.metadata.shared)
 
 
 def gemm(
@@ -256,15 +259,13 @@ def _bind_warp_specialized(
     from costmodel.kernels.warp_groups import bind
 
     if beta:
-        raise ConfigError("warp_specialized does not add to C; use another template for beta")
+        raise ConfigError(f"{config.template} does not add to C; use another template for beta")
     units = _units(out) if units is None else units
-    product, adding = bind(x, y, z, config, alpha, units)
-    then = None
-    if adding is not None:
-        kernel, grid, args, constants = adding
-        then = Launch(kernel, grid, args, constants, out)
-    kernel, grid, args, constants = product
-    return Launch(kernel, grid, args, constants, out, then)
+    launch = None
+    for kernel, grid, args, constants in reversed(bind(x, y, z, config, alpha, units)):
+        launch = Launch(kernel, grid, args, constants, out, launch)
+    assert launch is not None
+    return launch
 
 
 def _units(out: torch.Tensor) -> int:
@@ -283,11 +284,12 @@ def kernels() -> tuple[Any, ...]:
     """Every kernel that a launch may name, as far as this Triton can make them."""
     known: tuple[Any, ...] = (tile_kernel, split_k_kernel, persistent_tma_kernel, matvec_kernel)
     try:
+        from costmodel.kernels.pack import pack_kernel
         from costmodel.kernels.reduce_parts import reduce_parts_kernel
         from costmodel.kernels.warp_specialized import warp_specialized_kernel
     except ImportError:  # a Triton without Gluon
         return known
-    return (*known, reduce_parts_kernel, warp_specialized_kernel)
+    return (*known, pack_kernel, reduce_parts_kernel, warp_specialized_kernel)
 
 
 _BINDERS: dict[str, Callable[..., Launch]] = {
@@ -295,5 +297,6 @@ _BINDERS: dict[str, Callable[..., Launch]] = {
     "split_k": _bind_split_k,
     "persistent_tma": _bind_persistent_tma,
     "warp_specialized": _bind_warp_specialized,
+    "packed": _bind_warp_specialized,
     "matvec": _bind_matvec,
 }

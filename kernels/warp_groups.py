@@ -20,18 +20,26 @@ from costmodel.resources.warp_groups import (
 )
 
 Bound = tuple[Any, tuple[int, ...], tuple[Any, ...], dict[str, Any]]
-#: a block of the adding kernel: so many elements at most, in rows of at most 64 columns
-_REDUCE_ELEMENTS = 2048
+#: the adding kernel loads so many parts at once, and so many elements of each a program
+_PARTS_AT_ONCE = 16
+_REDUCE_ELEMENTS = 4096
 _REDUCE_COLUMNS = 64
-_REDUCE_ROWS = (8, 64)
+#: rows of a block divide the padding of the workspace, 64
+_REDUCE_ROWS = 64
+_LEAST_REDUCE_ELEMENTS = 128
+#: a copied operand's block
+_PACK_BLOCK = (8, 256)
 #: rows of the workspace are counted in units of 8 columns, parts in units of 64 elements
 _ROW_UNIT, _PART_UNIT = 8, 64
 
 
 def bind(
     x: Matrix, y: Matrix, z: Matrix, config: KernelConfig, alpha: float, units: int
-) -> tuple[Bound, Bound | None]:
-    """Kernel, grid, arguments and constants of the product, and of the adding kernel or None.
+) -> list[Bound]:
+    """Kernels in order, each with its grid, arguments and constants.
+
+    They are: for "packed" one that copies operands into aligned rows, the product, and where sums
+    go through a workspace one that adds them.
 
     Operands and blocks are in the kernel's space already: ``config.swap`` is not looked at.
     Raises ``ConfigError`` where this Triton or this tile cannot do it.
@@ -56,11 +64,17 @@ def bind(
     widths = [run or runs[0] for run in runs]
     stages = config.num_stages or 3
     split = config.split_k
+    packed = config.template == "packed"
+    through_parts = bool(tile.through_parts[0])
+    kernels: list[Bound] = []
+    if packed:
+        x, y, copying = _packed(x, y)
+        kernels += copying
     a = _descriptor("a", x, group_rows, config.block_k)
     bs = [_descriptor("b", y, config.block_k, width) for width in widths]
     device = z.stored.device
     tiles = (triton.cdiv(m, rows), triton.cdiv(n, columns))
-    if split > 1:
+    if through_parts:
         # padded to whole tiles, so that no store needs a mask
         padded = split * tiles[0] * rows * tiles[1] * columns
         parts = torch.empty(padded, device=device, dtype=torch.float32)
@@ -79,41 +93,77 @@ def bind(
         "A_K": not x.transposed,
         "B_K": y.transposed,
         "C_TRANSPOSED": z.transposed,
-        "SCALED": alpha != 1.0 and split == 1,
-        "SPLIT": split > 1,
+        "SCALED": alpha != 1.0 and not through_parts,
+        "SPLIT": through_parts,
         "APART": config.epilogue_parts == 1,
         "WORKER_REGISTERS": WORKER_REGISTERS[groups],
         "num_warps": 4,
         "maxnreg": int(tile.registers[0]),
     }
     one = np.ones(1, dtype=np.int64)
-    parts_kind = (config.epilogue_parts * one, split * one)
+    pieces = config.epilogue_parts * one
     size = x.stored.element_size()
     shared = stages * (rows + columns) * config.block_k * size * one
-    shared += staging_bytes(tile, *parts_kind, z.stored.element_size())
-    shared += bookkeeping_bytes(tile, stages * one, *parts_kind)
+    shared += staging_bytes(tile, pieces, z.stored.element_size())
+    shared += bookkeeping_bytes(tile, stages * one, pieces)
     slots = units * int(blocks_per_unit(tile, shared)[0])
     grid = (min(tiles[0] * tiles[1] * split, slots),)
     args = (a, *bs, *cs, parts, m, n, k, alpha, config.group_m or 1, split)
-    first = (kernel, grid, args, constants)
-    if split == 1:
-        return first, None
-    return first, _adding(parts, z, m, n, split, tiles[0] * rows, tiles[1] * columns, alpha)
+    kernels.append((kernel, grid, args, constants))
+    if through_parts:
+        padded_rows, ld = tiles[0] * rows, tiles[1] * columns
+        kernels.append(_adding(parts, z, m, n, split, padded_rows, ld, alpha, units))
+    return kernels
+
+
+def _packed(x: Matrix, y: Matrix) -> tuple[Matrix, Matrix, list[Bound]]:
+    """Operands with aligned rows, and the kernel that copies those that had none."""
+    from costmodel.kernels.pack import pack_kernel
+
+    rows, cols = _PACK_BLOCK
+    sources, targets, sizes, blocks = [], [], [], []
+    for matrix in (x, y):
+        source = matrix.stored
+        height, width = source.shape
+        aligned = matrix.leading * source.element_size() % 16 == 0 and source.data_ptr() % 16 == 0
+        units = -(-width // _PART_UNIT)
+        target = source
+        if not aligned:
+            room = torch.empty(
+                (height, units * _PART_UNIT), device=source.device, dtype=source.dtype
+            )
+            target = room[:, :width]
+        blocks.append(0 if aligned else triton.cdiv(height, rows) * triton.cdiv(width, cols))
+        sources.append(source)
+        targets.append(target)
+        sizes += [height, width, matrix.leading, units]
+    new = [Matrix(t, m.transposed) for t, m in zip(targets, (x, y), strict=True)]
+    if not sum(blocks):
+        return new[0], new[1], []
+    args = (*sources, *targets, blocks[0], *sizes)
+    constants = {"ROWS": rows, "COLS": cols, "num_warps": 4}
+    return new[0], new[1], [(pack_kernel, (sum(blocks),), args, constants)]
 
 
 def _adding(
-    parts: torch.Tensor, z: Matrix, m: int, n: int, split: int, rows: int, ld: int, alpha: float
-) -> Bound:
+    parts: torch.Tensor, z: Matrix, m: int, n: int, split: int, rows: int, ld: int,
+    alpha: float, units: int,
+) -> Bound:  # fmt: skip
     from costmodel.kernels.reduce_parts import reduce_parts_kernel
 
+    at_once = min(triton.next_power_of_2(split), _PARTS_AT_ONCE)
+    elements = _REDUCE_ELEMENTS // max(at_once, 2)
+    # enough programs for every unit, as long as each has a load a thread
+    while elements > _LEAST_REDUCE_ELEMENTS and m * n < units * elements:
+        elements //= 2
     block_n = min(_REDUCE_COLUMNS, triton.next_power_of_2(ld))
-    least, most = _REDUCE_ROWS
-    block_m = min(max(_REDUCE_ELEMENTS // block_n, least), most)
+    block_m = min(max(elements // block_n, 1), _REDUCE_ROWS)
     align = min(z.leading & -z.leading, 16 // z.stored.element_size())
     sizes = (split, rows * ld // _PART_UNIT, ld // _ROW_UNIT, m, n, z.leading // align)
     constants = {
         "BLOCK_M": block_m,
         "BLOCK_N": block_n,
+        "PARTS": at_once,
         "ALIGN_C": align,
         "C_TRANSPOSED": z.transposed,
         "SCALED": alpha != 1.0,

@@ -28,7 +28,7 @@ from costmodel.resources.footprint import (
 from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, matrix_unit
 from costmodel.resources.occupancy import OccupancyColumns, occupancy
 from costmodel.resources.registers import RegisterColumns, register_columns, warps_per_block
-from costmodel.resources.warp_groups import MOST_RUNS, warp_group_tile
+from costmodel.resources.warp_groups import MOST_RUNS, is_specialized, warp_group_tile
 
 Column = NDArray[np.float64]
 BOUNDS = ("compute", "memory", "latency")
@@ -57,6 +57,8 @@ _EPILOGUE_US = 1.0
 _SPLIT_US = 1.5
 #: the kernel that adds a split K's parts, beyond its bytes: by hand
 _SECOND_KERNEL_US = 3.0
+#: share of a copy's bandwidth that copying rows of odd length reaches: by hand
+_PACK_SHARE = 0.5
 #: a launch is bound by arithmetic or by memory if that alone takes at least half of its time
 _BOUND_SHARE = 0.5
 #: clock assumed where a profile knows none
@@ -115,7 +117,7 @@ def estimate_columns(
     # buffer more while it runs, and mma.sync has one less. Loads too narrow for the asynchronous
     # copy are waited for.
     widest = np.minimum(load_bytes(problem, table, "a"), load_bytes(problem, table, "b"))
-    specialized = table.is_template("warp_specialized")
+    specialized = is_specialized(table)
     waited = (widest < LEAST_ASYNC_BYTES) & ~(table.is_template("persistent_tma") | specialized)
     depth = np.where(waited, 1, np.maximum(table.num_stages - 1, 1))
     latency_step = (_DRAM_LATENCY_US + l2_step + compute_step) / depth
@@ -132,7 +134,11 @@ def estimate_columns(
     last_block = table.block_m * table.block_n * 4.0 * table.split_k / unit_l2
     written = traffic.part_bytes / (unit_l2 * profile.units)
     adding = np.where(specialized, _SECOND_KERNEL_US + written, _SPLIT_US + last_block)
-    split_us = np.where(table.split_k > 1, adding + written, 0.0)
+    packed = table.is_template("packed")
+    split_us = np.where((table.split_k > 1) | packed, adding + written, 0.0)
+    # read and written once before the product starts, by loads of single elements
+    copied = traffic.copied_bytes * 2 / (bandwidth * _PACK_SHARE) + _SECOND_KERNEL_US
+    split_us = split_us + np.where(packed, copied, 0.0)
     start_us = floor.floor_us + _DRAM_LATENCY_US
     busy_us = np.maximum(whole * step + epilogue_us, dram_us)
     compute_us = whole * compute_step
@@ -169,7 +175,7 @@ def matrix_share(
     # the columns of one instruction; a composite tile issues one for each of its runs
     runs = np.zeros((MOST_RUNS, len(table)), dtype=np.int64)
     runs[0] = np.minimum(block_n, 256)
-    runs = np.where(table.is_template("warp_specialized"), warp_group_tile(table).runs, runs)
+    runs = np.where(is_specialized(table), warp_group_tile(table).runs, runs)
     per_clock = peak_of(problem, profile) * 1e12 / profile.units / 2
     per_clock /= (profile.peak_clock_mhz or profile.boost_clock_mhz or _CLOCK_MHZ) * 1e6
     k_step = 32 // problem.element_bytes

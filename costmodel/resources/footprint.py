@@ -19,7 +19,12 @@ from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.conversion import conversion_scratch, mma_sync_warps, wgmma_warps
 from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, matrix_unit
-from costmodel.resources.warp_groups import bookkeeping_bytes, staging_bytes, warp_group_tile
+from costmodel.resources.warp_groups import (
+    bookkeeping_bytes,
+    is_specialized,
+    staging_bytes,
+    warp_group_tile,
+)
 
 Column = NDArray[np.int64]
 
@@ -82,8 +87,11 @@ def footprint_columns(
     # one stage: nothing is in flight when the tile is stored, so it reuses the ring
     total = np.where(tma & (stages == 1), np.maximum(ring, staging) + barriers, total)
     columns: tuple[Column, ...] = (total, ring, staging, scratch, barriers)
-    for template, own in (("warp_specialized", _warp_specialized), ("matvec", _matvec)):
-        if (rows := table.is_template(template)).any():
+    for rows, own in (
+        (is_specialized(table), _warp_specialized),
+        (table.is_template("matvec"), _matvec),
+    ):
+        if rows.any():
             parts = own(problem, table, profile, stages)
             columns = tuple(np.where(rows, a, b) for a, b in zip(parts, columns, strict=True))
     return FootprintColumns(*columns)
@@ -94,10 +102,9 @@ def _warp_specialized(
 ) -> tuple[Column, ...]:
     """Total, ring, staging, scratch and barriers of a kernel that lays out its own buffers."""
     tile = warp_group_tile(table)
-    parts, split = table.epilogue_parts, table.split_k
     ring = stages * (tile.rows + tile.columns) * table.block_k * problem.element_bytes
-    staging = staging_bytes(tile, parts, split, problem.out_bytes)
-    barriers = bookkeeping_bytes(tile, stages, parts, split)
+    staging = staging_bytes(tile, table.epilogue_parts, problem.out_bytes)
+    barriers = bookkeeping_bytes(tile, stages, table.epilogue_parts)
     return ring + staging + barriers, ring, staging, np.zeros_like(ring), barriers
 
 

@@ -19,7 +19,7 @@ from costmodel.profile import HardwareProfile
 from costmodel.resources.footprint import footprint_columns
 from costmodel.resources.matrix_unit import compute_dtype, kernel_blocks, precision_of
 from costmodel.resources.registers import threads_per_block
-from costmodel.resources.warp_groups import warp_group_tile
+from costmodel.resources.warp_groups import is_specialized, warp_group_tile
 
 Need = tuple[Any, Any]
 #: one descriptor dimension of the copy engine (CUDA driver API, cuTensorMapEncodeTiled: boxDim)
@@ -56,7 +56,7 @@ def _threads(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Nee
 def _power_of_two(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
     knobs = (table.block_m, table.block_n, table.num_warps)
     odd = np.maximum.reduce([np.where(k & (k - 1), k, 0) for k in knobs])
-    odd = np.where(table.is_template("warp_specialized"), 0, odd)
+    odd = np.where(is_specialized(table), 0, odd)
     return np.maximum(odd, np.where(table.block_k & (table.block_k - 1), table.block_k, 0)), 0
 
 
@@ -69,14 +69,14 @@ def _smallest_dot(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -
 
 
 def _uses_dot(table: ConfigTable) -> Any:
-    return ~(table.is_template("warp_specialized") | table.is_template("matvec"))
+    return ~(is_specialized(table) | table.is_template("matvec"))
 
 
 def _warp_groups(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
     """What "warp_specialized" takes: see ``warp_groups``; wgmma of 8- and 32-bit types takes
     operands contiguous along K alone (PTX ISA), and integers have no template yet.
     """
-    specialized = table.is_template("warp_specialized")
+    specialized = is_specialized(table)
     able = "wgmma" in profile.mma and problem.batch == 1 and not problem.beta
     able &= problem.dtype != "int8"
     able &= problem.dtype != "fp32" or precision_of(problem, profile) == "tf32"
@@ -117,23 +117,18 @@ def _has_copy_engine(problem: Gemm, table: ConfigTable, profile: HardwareProfile
 
 
 def _by_descriptor(table: ConfigTable) -> Any:
-    return table.is_template("persistent_tma") | table.is_template("warp_specialized")
+    return table.is_template("persistent_tma") | is_specialized(table)
+
+
+def _packed(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+    """Operands are copied as 16-bit elements."""
+    return (table.is_template("packed") & (problem.element_bytes != 2)).astype(np.int64), 0
 
 
 def _aligned_rows(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
     """Bytes past the last multiple of 16 in a stored row of A, B or C, the largest of them."""
-    sizes = (
-        ("a", problem.m if problem.layout[0] == "n" else problem.k, problem.element_bytes),
-        ("b", problem.k if problem.layout[1] == "n" else problem.n, problem.element_bytes),
-        ("c", problem.m, problem.out_bytes),
-    )
-    # a single row has no step to the next; the next entry of a batch is one too
-    odd = [
-        problem.row_elements(operand) * size % _TMA_ROW_BYTES
-        for operand, rows, size in sizes
-        if rows * problem.batch > 1
-    ]
-    return np.where(_by_descriptor(table), max(odd, default=0), 0), 0
+    odd = max(problem.odd_row_bytes(operand, _TMA_ROW_BYTES) for operand in "abc")
+    return np.where(_by_descriptor(table) & ~table.is_template("packed"), odd, 0), 0
 
 
 def _copy_box(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
@@ -145,14 +140,14 @@ def _epilogue_parts(problem: Gemm, table: ConfigTable, profile: HardwareProfile)
     """Parts are stored through descriptors of at least 16 columns; other templates store whole."""
     _, block_n = kernel_blocks(table)
     most = np.where(table.is_template("persistent_tma"), np.minimum(block_n // 16, 2), 1)
-    most = np.where(table.is_template("warp_specialized"), 2, most)
+    most = np.where(is_specialized(table), 2, most)
     return table.epilogue_parts, most
 
 
 def _split(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
     """Each part of K holds at least one step; two templates split."""
     steps = -(-problem.k // table.block_k)
-    splits = table.is_template("split_k") | table.is_template("warp_specialized")
+    splits = table.is_template("split_k") | is_specialized(table)
     return table.split_k, np.where(splits, steps, 1)
 
 
@@ -160,6 +155,7 @@ RULES: tuple[Rule, ...] = (
     Rule("power_of_two", "", "blocks and warps are powers of two", _power_of_two),
     Rule("smallest_dot", "elements short", "the least block that tl.dot takes", _smallest_dot),
     Rule("warp_groups", "", "no warp groups or runs of columns make this tile", _warp_groups),
+    Rule("packed", "", "only 16-bit operands are copied into aligned rows", _packed),
     Rule("matvec", "", "matvec holds two columns and 64 elements a thread", _matvec),
     Rule("copy_engine", "", "the chip has no tensor-descriptor copy engine", _has_copy_engine),
     Rule("programs", "programs", "the grid has a largest size", _programs),

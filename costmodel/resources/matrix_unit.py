@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from costmodel.config import ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
+from costmodel.resources.warp_groups import is_specialized
 
 
 class MatrixUnit(IntEnum):
@@ -70,7 +71,7 @@ def matrix_unit(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> 
     if problem.dtype == "fp32" and precision_of(problem, profile) == "ieee":
         return ones * MatrixUnit.NONE
     unit = ones * MatrixUnit.MMA_SYNC
-    specialized = table.is_template("warp_specialized")
+    specialized = is_specialized(table)
     tall = (block_m % 64 == 0) & (block_n % 16 == 0) & (table.num_warps % 4 == 0)
     deep = table.block_k * problem.element_bytes * 8 >= 256
     if "wgmma" in profile.mma:

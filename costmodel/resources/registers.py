@@ -11,7 +11,7 @@ from costmodel.config import ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, matrix_unit
-from costmodel.resources.warp_groups import GROUP_WARPS, warp_group_tile
+from costmodel.resources.warp_groups import GROUP_WARPS, is_specialized, warp_group_tile
 
 #: addresses, loop state and barriers of our templates (ptxas on sm_90: 38 to 60 where the
 #: accumulator takes 8)
@@ -29,7 +29,7 @@ class RegisterColumns:
 
 def warps_per_block(table: ConfigTable) -> NDArray[np.int64]:
     """Warps that a block takes: the knob's, and those of the loading group where there is one."""
-    loading = np.where(table.is_template("warp_specialized"), GROUP_WARPS, 0)
+    loading = np.where(is_specialized(table), GROUP_WARPS, 0)
     return np.asarray(np.maximum(table.num_warps, 1) + loading, dtype=np.int64)
 
 
@@ -57,7 +57,7 @@ def register_columns(
     deep = 16 * problem.element_bytes / 4 / profile.warp_size
     fragments = (block_m / rows_of_warps + block_n / columns_of_warps) * deep
     wanted = _OVERHEAD + accumulator + np.where(unit == MatrixUnit.WGMMA, 0.0, fragments)
-    specialized = table.is_template("warp_specialized")
+    specialized = is_specialized(table)
     matvec = table.is_template("matvec")
     tile = warp_group_tile(table)
     wanted = np.where(specialized, tile.sums + _OVERHEAD, wanted)

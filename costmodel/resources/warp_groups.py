@@ -1,4 +1,4 @@
-"""The tile of template "warp_specialized": warp groups by rows, runs of wgmma by columns.
+"""The tile of templates "warp_specialized" and "packed": warp groups and runs of columns.
 
 A warp group (4 warps) multiplies 64 or 128 rows; one to three of them share the tile's columns,
 and one warp more loads. Columns are up to three runs, each as wide as one wgmma takes them here (a
@@ -53,6 +53,8 @@ class WarpGroupTile:
     group_rows: Column
     runs: Column  # [MOST_RUNS, configurations], widest first, 0 where there is none
     sums: Column
+    #: sums go to a workspace, and a second kernel adds them: K is split, or C's rows are odd
+    through_parts: NDArray[np.bool_]
 
     @property
     def is_sound(self) -> NDArray[np.bool_]:
@@ -92,30 +94,38 @@ def column_runs(columns: Column) -> Column:
 
 
 def warp_group_tile(table: ConfigTable) -> WarpGroupTile:
-    """Geometry of every row of a table; it means something for "warp_specialized" alone."""
+    """Geometry of every row of a table; it means something where ``is_specialized``."""
     swapped = table.swap != 0
     rows = np.where(swapped, table.block_n, table.block_m)
     columns = np.where(swapped, table.block_m, table.block_n)
     groups = table.num_warps // GROUP_WARPS
     group_rows = rows // np.maximum(groups, 1)
     sums = group_rows * columns // (GROUP_WARPS * 32)
-    return WarpGroupTile(rows, columns, groups, group_rows, column_runs(columns), sums)
+    through_parts = (table.split_k > 1) | table.is_template("packed")
+    runs = column_runs(columns)
+    return WarpGroupTile(rows, columns, groups, group_rows, runs, sums, through_parts)
 
 
-def staging_bytes(tile: WarpGroupTile, parts: Column, split: Column, out_bytes: int) -> Column:
+def is_specialized(table: ConfigTable) -> NDArray[np.bool_]:
+    """Rows of the two templates that are this kernel."""
+    return table.is_template("warp_specialized") | table.is_template("packed")
+
+
+def staging_bytes(tile: WarpGroupTile, parts: Column, out_bytes: int) -> Column:
     """Bytes of C's staging: all runs side by side (1 part), or one buffer for all (2 parts)."""
     width = np.where(parts > 1, tile.runs[0], tile.columns)
-    return np.asarray(np.where(split > 1, 0, tile.rows * width * out_bytes), dtype=np.int64)
+    staged = tile.rows * width * out_bytes
+    return np.asarray(np.where(tile.through_parts, 0, staged), dtype=np.int64)
 
 
-def bookkeeping_bytes(tile: WarpGroupTile, stages: Column, parts: Column, split: Column) -> Column:
+def bookkeeping_bytes(tile: WarpGroupTile, stages: Column, parts: Column) -> Column:
     """Bytes of barriers and of the arguments that the warps' functions are handed."""
     ring = stages * _BARRIER_BYTES
     barriers = -(-ring // 16) * 16 + ring
     groups, last = np.clip(tile.groups, 0, 3), np.clip(tile.run_count - 1, 0, MOST_RUNS - 1)
     tables = {name: np.asarray(values)[groups, last] for name, values in _ARGUMENT_BYTES.items()}
     stored = np.where(parts > 1, tables["shared"], tables["apart"])
-    arguments = np.where(split > 1, tables["parts"], stored)
+    arguments = np.where(tile.through_parts, tables["parts"], stored)
     return np.asarray(barriers + arguments, dtype=np.int64)
 
 

@@ -21,7 +21,8 @@ Column = NDArray[np.int64]
 #: (groups, rows of a group)
 _GROUPS = ((1, 64), (1, 128), (2, 64), (2, 128), (3, 64))
 _WIDEST = 384
-_SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)
+_ROW_BYTES = 16  # the copy engine's rows are multiples of it (CUDA driver API)
+_SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 44, 66, 132)
 _MOST_STAGES = 16
 #: widths for any size: those whose runs read no slower than they multiply (64 and more)
 _PLAIN_WIDTHS = (64, 128, 192, 256, 320)
@@ -34,11 +35,14 @@ def warp_group_candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTabl
     empty = ConfigTable.of([])
     if "wgmma" not in profile.mma or problem.batch > 1:
         return empty
-    tables = [_oriented(problem, profile, swap) for swap in (False, True)]
+    # operands that the copy engine cannot read are copied first
+    odd = any(problem.odd_row_bytes(operand, _ROW_BYTES) for operand in "abc")
+    template = "packed" if odd and problem.element_bytes == 2 else "warp_specialized"
+    tables = [_oriented(problem, profile, swap, template) for swap in (False, True)]
     return ConfigTable.concat(tables)
 
 
-def _oriented(problem: Gemm, profile: HardwareProfile, swap: bool) -> ConfigTable:
+def _oriented(problem: Gemm, profile: HardwareProfile, swap: bool, template: str) -> ConfigTable:
     tall, wide = (problem.n, problem.m) if swap else (problem.m, problem.n)
     deep = 128 // problem.element_bytes  # a row of the copy engine's widest swizzle
     axes = (range(len(_GROUPS)), _widths(wide), (deep, 2 * deep), (1, 2), _SPLITS, (1, 2))
@@ -53,13 +57,13 @@ def _oriented(problem: Gemm, profile: HardwareProfile, swap: bool) -> ConfigTabl
     keep = (rows < 2 * max(tall, 64)) & ((blocks == 1) | (groups == 1))
     keep &= (split == 1) | ((tiles * split <= 2 * profile.units) & (2 * split <= steps))
     keep &= (split > 1) | (tiles * 4 > profile.units) | (steps <= 32)
-    keep &= (split == 1) | (parts == 1)
+    keep &= ((split == 1) & (template != "packed")) | (parts == 1)
     rows, columns, block_k, blocks, split, parts, groups = (
         axis[keep] for axis in (rows, columns, block_k, blocks, split, parts, groups)
     )
     m, n = (columns, rows) if swap else (rows, columns)
     table = ConfigTable(
-        template=TEMPLATES.index("warp_specialized"),
+        template=TEMPLATES.index(template),
         block_m=m, block_n=n, block_k=block_k, group_m=8, split_k=split,
         num_warps=groups * GROUP_WARPS, num_stages=2, load_bits=128, swap=int(swap),
         epilogue_parts=parts,
@@ -68,8 +72,8 @@ def _oriented(problem: Gemm, profile: HardwareProfile, swap: bool) -> ConfigTabl
     # as many stages as fit beside what else the block needs, so that a unit holds its blocks
     room = (profile.shared_per_unit_bytes or 233472) // blocks
     room -= profile.shared_reserved_bytes or 1024
-    room -= staging_bytes(tile, parts, split, problem.out_bytes)
-    room -= bookkeeping_bytes(tile, np.full(len(table), _MOST_STAGES), parts, split)
+    room -= staging_bytes(tile, parts, problem.out_bytes)
+    room -= bookkeeping_bytes(tile, np.full(len(table), _MOST_STAGES), parts)
     stages = room // ((rows + columns) * block_k * problem.element_bytes)
     steps = np.ceil(np.ceil(problem.k / block_k) / split).astype(np.int64)
     table.num_stages = np.minimum(np.minimum(stages, _MOST_STAGES), np.maximum(steps, 2))

@@ -32,7 +32,12 @@ from costmodel.space.prune import prune
 PROFILE = "h200-sxm"
 VISITS = 3
 #: configurations searched a shape, by template: the first by physics, each a different tile
-SEARCHED = {"tile": 4, "split_k": 5, "persistent_tma": 4, "warp_specialized": 20, "matvec": 24}
+SEARCHED = {
+    "tile": 4, "split_k": 5, "persistent_tma": 4, "warp_specialized": 20, "matvec": 24,
+    "packed": 20,
+}  # fmt: skip
+#: places in physics' order from which training rows are taken: dense at its top, then thinner
+SPREAD = (0, 1, 2, 4, 7, 11, 17, 26, 40, 60, 90, 140, 220, 350)
 #: configurations of one tile that are searched, however many the order puts first
 SAME_TILE = 3
 COLUMNS = (
@@ -42,15 +47,18 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def promising(problem: cm.Gemm, wanted: dict[str, int]) -> list[KernelConfig]:
-    """The first configurations of every template by the physics estimate."""
+def promising(problem: cm.Gemm, wanted: dict[str, int], spread: bool = False) -> list[KernelConfig]:
+    """The first configurations of every template by the physics estimate, or a spread of them."""
     profile = cm.load_profile(PROFILE)
     legal, _ = prune(problem, candidates(problem, profile), profile)
     order = np.argsort(estimate_columns(problem, legal, profile).time_us, kind="stable")
     found: list[KernelConfig] = []
     for template, count in wanted.items():
         rows = order[legal.template[order] == TEMPLATES.index(template)]
-        found += _different(legal[rows], count)
+        if spread:
+            found += list(legal[rows[[place for place in SPREAD if place < len(rows)]]])
+        else:
+            found += _different(legal[rows], count)
     return found
 
 
@@ -68,7 +76,9 @@ def _different(table: ConfigTable, count: int) -> list[KernelConfig]:
     return found
 
 
-def search(folder: Path, shapes: list[Shape], seconds: float, wanted: dict[str, int]) -> None:
+def search(
+    folder: Path, shapes: list[Shape], seconds: float, wanted: dict[str, int], spread: bool
+) -> None:
     """Time the promising configurations of every shape; goes on where it stopped."""
     from costmodel.measure.bench import new_run_id
     from costmodel.measure.collect import Job, collect
@@ -76,7 +86,7 @@ def search(folder: Path, shapes: list[Shape], seconds: float, wanted: dict[str, 
     from costmodel.records.log import RunLog
     from costmodel.records.store import read_runs, write_shards
 
-    jobs = [Job(s.problem, tuple(promising(s.problem, wanted))) for s in shapes]
+    jobs = [Job(s.problem, tuple(promising(s.problem, wanted, spread))) for s in shapes]
     print(len(jobs), "shapes,", sum(len(job.configs) for job in jobs), "configurations", flush=True)
     log = folder / "search.jsonl"
     report = collect(
@@ -199,14 +209,17 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="take each n-th shape")
     parser.add_argument("--seconds", type=float, default=500.0)
     parser.add_argument("--runs", type=Path, nargs="*", default=[])
-    parser.add_argument("--fewer", type=float, default=1.0, help="share of the search")
+    parser.add_argument("--templates", nargs="*", choices=list(SEARCHED))
+    parser.add_argument("--times", type=float, default=1.0, help="a wider or narrower search")
+    parser.add_argument("--spread", action="store_true", help="rows to train on, not winners")
     options = parser.parse_args()
     shapes = [s for s in read_shapes(options.shapes) if s.family in (options.sets or [s.family])]
     shapes = shapes[:: options.every]
     options.folder.mkdir(parents=True, exist_ok=True)
     if options.step == "search":
-        wanted = {name: max(1, round(n * options.fewer)) for name, n in SEARCHED.items()}
-        search(options.folder, shapes, options.seconds, wanted)
+        names = options.templates or SEARCHED
+        wanted = {name: max(1, round(SEARCHED[name] * options.times)) for name in names}
+        search(options.folder, shapes, options.seconds, wanted, options.spread)
     elif options.step == "plan":
         plan(options.folder, shapes, options.runs)
     else:
