@@ -27,7 +27,7 @@ _REDUCE_COLUMNS = 64
 #: rows of a block divide the padding of the workspace, 64
 _REDUCE_ROWS = 64
 _LEAST_REDUCE_ELEMENTS = 128
-#: a copied operand's block
+#: a copied operand's block: rows, and words of two elements
 _PACK_BLOCK = (8, 256)
 #: rows of the workspace are counted in units of 8 columns, parts in units of 64 elements
 _ROW_UNIT, _PART_UNIT = 8, 64
@@ -120,12 +120,14 @@ def _packed(x: Matrix, y: Matrix) -> tuple[Matrix, Matrix, list[Bound]]:
     """Operands with aligned rows, and the kernel that copies those that had none."""
     from costmodel.kernels.pack import pack_kernel
 
-    rows, cols = _PACK_BLOCK
+    rows, words = _PACK_BLOCK
     sources, targets, sizes, blocks = [], [], [], []
     for matrix in (x, y):
         source = matrix.stored
         height, width = source.shape
         aligned = matrix.leading * source.element_size() % 16 == 0 and source.data_ptr() % 16 == 0
+        if not aligned and (source.data_ptr() % 4 or source.element_size() != 2):
+            raise ConfigError("packed copies 16-bit elements from an address of 4 bytes")
         units = -(-width // _PART_UNIT)
         target = source
         if not aligned:
@@ -133,7 +135,7 @@ def _packed(x: Matrix, y: Matrix) -> tuple[Matrix, Matrix, list[Bound]]:
                 (height, units * _PART_UNIT), device=source.device, dtype=source.dtype
             )
             target = room[:, :width]
-        blocks.append(0 if aligned else triton.cdiv(height, rows) * triton.cdiv(width, cols))
+        blocks.append(0 if aligned else triton.cdiv(height, rows) * triton.cdiv(width, 2 * words))
         sources.append(source)
         targets.append(target)
         sizes += [height, width, matrix.leading, units]
@@ -141,7 +143,7 @@ def _packed(x: Matrix, y: Matrix) -> tuple[Matrix, Matrix, list[Bound]]:
     if not sum(blocks):
         return new[0], new[1], []
     args = (*sources, *targets, blocks[0], *sizes)
-    constants = {"ROWS": rows, "COLS": cols, "num_warps": 4}
+    constants = {"ROWS": rows, "WORDS": words, "num_warps": 4}
     return new[0], new[1], [(pack_kernel, (sum(blocks),), args, constants)]
 
 
