@@ -37,6 +37,7 @@ TARGETS: dict[str, str] = {
 }
 #: past this a thread's unrolled work makes ptxas run for minutes
 _MOST_PER_THREAD = 512
+_STOPPED = "stopped after llir"
 _PTX_MARKS = {"wgmma": "wgmma.", "tcgen05": "tcgen05.mma", "mma.sync": "mma.sync"}
 
 
@@ -139,10 +140,14 @@ def stopping_after_llir() -> Iterator[None]:
     """Within the block, compilation ends when shared memory is known: half of the time."""
     from triton import knobs
 
-    def hook(_backend: Any, stages: dict[str, Any], *_: Any) -> None:
+    def hook(*call: Any) -> tuple[str, str] | None:
+        if not call:  # Triton 3.9 asks so for what to add to its cache's keys
+            return _STOPPED, _STOPPED
+        stages = call[1]
         for name in ("ptx", "amdgcn"):
             if name in stages:
                 stages[name] = _stop
+        return None
 
     def _stop(_source: Any, metadata: dict[str, Any]) -> None:
         raise _StoppedError(dict(metadata))
