@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.errors import NoCandidateError, UnsupportedError
 from costmodel.problem import Gemm
-from costmodel.profile import load_profile
+from costmodel.profile import list_profiles, load_profile
 from costmodel.resources.footprint import footprint, footprint_columns
 from costmodel.space.candidates import candidates
 from costmodel.space.prune import broken_rule, prune
@@ -23,7 +23,9 @@ H100 = load_profile("h100-sxm")
 ADA = load_profile("rtx-4090")
 MI300X = load_profile("mi300x")
 L40S = load_profile("l40s")
-NVIDIA = [A100, H100, load_profile("h200-sxm"), ADA]
+SHIPPED = [load_profile(name) for name in list_profiles()]
+NVIDIA = [profile for profile in SHIPPED if profile.backend == "cuda"]
+AMD = [profile for profile in SHIPPED if profile.warp_size == 64]
 SQUARE = Gemm(4096, 4096, 4096)
 SMALL = KernelConfig("tile", 64, 64, 32, num_stages=2)  # legal on every chip here
 KNOBS = [field.name for field in fields(KernelConfig)]
@@ -68,7 +70,7 @@ for name in ("torch", "triton", "pandas", "scipy", "sklearn"):
     sys.modules[name] = None  # an import of it fails
 from costmodel.space.candidates import candidates
 from costmodel.problem import Gemm
-from costmodel.profile import load_profile
+from costmodel.profile import list_profiles, load_profile
 from costmodel.space.prune import broken_rule, prune
 problem, profile = Gemm(4096, 4096, 4096), load_profile("h100-sxm")
 kept, rejections = prune(problem, candidates(problem, profile), profile)
@@ -116,10 +118,11 @@ def test_64_warps_are_too_many_threads_on_an_nvidia_chip(profile):
     assert is_legal(SQUARE, KernelConfig("tile", 128, 128, 32, num_warps=32), profile)
 
 
-def test_32_warps_are_too_many_threads_where_a_wavefront_has_64():
-    found = rejection(SQUARE, KernelConfig("tile", 128, 128, 32, num_warps=32), MI300X)
+@pytest.mark.parametrize("profile", AMD, ids=lambda p: p.name)
+def test_32_warps_are_too_many_threads_where_a_wavefront_has_64(profile):
+    found = rejection(SQUARE, KernelConfig("tile", 128, 128, 32, num_warps=32), profile)
     assert (found.reason, found.needed, found.limit) == ("threads", 2048, 1024)
-    assert is_legal(SQUARE, KernelConfig("tile", 128, 128, 32, num_warps=16), MI300X)
+    assert is_legal(SQUARE, KernelConfig("tile", 128, 128, 32, num_warps=16), profile)
 
 
 @pytest.mark.parametrize(
