@@ -10,6 +10,8 @@ import csv
 import sys
 from pathlib import Path
 
+import numpy as np
+
 import costmodel as cm
 from costmodel.config import KernelConfig
 from costmodel.measure.bench import new_run_id
@@ -47,7 +49,7 @@ def main() -> None:
     pool.wait([part for problem, config in jobs for part in pool.submit(problem, [config])])
     lines = []
     with MeasuringProcess(WorkerOptions(run=new_run_id())) as process:
-        times = [next(iter(process.measure(problem, [config]))) for problem, config in jobs]
+        times = [list(process.measure(problem, [config]))[0] for problem, config in jobs]
         facts = process.facts
     pool.close()
     for (problem, config), short, long in zip(jobs[::2], times[::2], times[1::2], strict=True):
@@ -57,7 +59,7 @@ def main() -> None:
         lines.append(
             {
                 "tile": f"{config.block_m}x{config.block_n}x{BLOCK_K}",
-                "runs": "+".join(str(r) for (r,) in column_runs([config.block_n]) if r),
+                "runs": "+".join(str(r) for (r,) in column_runs(np.array([config.block_n])) if r),
                 "warps": config.num_warps,
                 "stages": config.num_stages,
                 "step_us": round(step_us, 4),
