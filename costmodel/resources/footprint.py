@@ -17,8 +17,14 @@ from numpy.typing import NDArray
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.resources.conversion import conversion_scratch, mma_sync_warps, wgmma_warps
-from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, matrix_unit
+from costmodel.resources.epilogue import epilogue_scratch
+from costmodel.resources.matrix_unit import (
+    MatrixUnit,
+    contiguous_along_k,
+    kernel_blocks,
+    matrix_unit,
+    off_k,
+)
 
 Column = NDArray[np.int64]
 
@@ -75,11 +81,14 @@ def footprint_columns(
     tma = table.is_template("persistent_tma") & ("tma" in profile.async_copy)
     ring = _operand_ring(problem, table, profile, unit, stages, tma)
     barriers = _barriers(problem, table, profile, unit, stages, tma)
-    staging = _staging(problem, table, unit, tma)
-    scratch = _conversion_scratch(problem, table, profile, unit)
-    total = np.maximum(ring + barriers + staging, scratch)
-    # one stage: nothing is in flight when the tile is stored, so it reuses the ring
-    total = np.where(tma & (stages == 1), np.maximum(ring, staging) + barriers, total)
+    scratch = _scratch(problem, table, profile, unit)
+    store, beside = _staging(problem, table, unit, stages, tma, scratch)
+    total = np.maximum(ring + barriers, scratch)
+    total = np.where(tma, ring + barriers + store + beside, total)
+    # one stage: nothing is in flight when the tile is stored, so all reuse the same bytes
+    alone = np.maximum.reduce([ring + barriers, store, beside])
+    total = np.where(tma & (stages == 1), alone, total)
+    staging = np.where(tma, store + beside, 0)
     return FootprintColumns(total, ring, staging, scratch, barriers)
 
 
@@ -146,11 +155,6 @@ def _single(
     return np.asarray(narrow | (turned & (not contiguous_along_k(problem, operand))), dtype=bool)
 
 
-def contiguous_along_k(problem: Gemm, operand: str) -> bool:
-    """Whether the stored rows of "a" or "b" run along K."""
-    return problem.layout[0] == "n" if operand == "a" else problem.layout[1] == "t"
-
-
 def _barriers(
     problem: Gemm, table: ConfigTable, profile: HardwareProfile, unit: Column, stages: Column,
     tma: NDArray[np.bool_],
@@ -165,7 +169,7 @@ def _barriers(
     on sm_100, where they become fp16 first.
     """
     depth = pipeline_depth(unit, stages)
-    a_off, b_off = _off_k(problem, table)
+    a_off, b_off = off_k(problem, table)
     wgmma = (unit == MatrixUnit.WGMMA) & (problem.element_bytes != 2)
     converted = (unit == MatrixUnit.MMA_SYNC) & problem.dtype.startswith("fp8")
     apart = np.where(wgmma | (converted & ("wgmma" in profile.mma)), a_off | b_off, a_off)
@@ -175,8 +179,6 @@ def _barriers(
     together = first * _BARRIER_BYTES
     loads = np.where(apart, _aligned(together) + second * _BARRIER_BYTES, together)
     loads = np.where(stages == 1, _BARRIER_BYTES, loads)
-    if problem.beta:
-        loads = _aligned(loads) + table.epilogue_parts * _BARRIER_BYTES
     loads = np.where(tma, loads, 0)
     # tcgen05 signals its own end: two barriers in a pipeline, one without
     ends = np.where(stages > 1, _aligned(loads) + 16, np.where(tma, loads, _BARRIER_BYTES))
@@ -188,65 +190,40 @@ def _aligned(size: Column) -> Column:
     return np.asarray(-(-size // 16) * 16, dtype=np.int64)
 
 
-def _off_k(problem: Gemm, table: ConfigTable) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether the kernel's first and second operand are not contiguous along K."""
-    swapped = table.swap != 0
-    a, b = (not contiguous_along_k(problem, operand) for operand in "ab")
-    return np.where(swapped, b, a), np.where(swapped, a, b)
+def _staging(
+    problem: Gemm, table: ConfigTable, unit: Column, stages: Column, tma: NDArray[np.bool_],
+    scratch: Column,
+) -> tuple[Column, Column]:  # fmt: skip
+    """A descriptor store's tile, or one part of it, and the largest of what lives in turns.
 
-
-def _staging(problem: Gemm, table: ConfigTable, unit: Column, tma: NDArray[np.bool_]) -> Column:
-    """A descriptor store's tile, or one part of it, and what lies beside it.
-
-    The old C, read for beta, has a tile of its own. Without a matrix unit, operands that do not
-    lie as the sums need them are turned through scratch, and so is the tile before it is cut.
+    Beside the ring and the store, one after the other: operands that are turned around in
+    registers (8 and 32 bits under wgmma, and without a matrix unit), the scratch of cutting the
+    tile, and the old C that beta reads, with its barrier.
     """
     block_m, block_n = kernel_blocks(table)
-    cut = table.epilogue_parts > 1
-    part = block_m * block_n // table.epilogue_parts
-    staging = part * problem.out_bytes
-    # two warp groups side by side along N each hold a half of the columns: cutting the tile in
-    # two moves fp32 sums between them (sm_90: 8 warps on 64 rows)
-    side_by_side = (unit == MatrixUnit.WGMMA) & (table.num_warps * 16 > block_m)
-    turned = np.where(cut & side_by_side, part * 4, 0)
-    a_off, b_off = _off_k(problem, table)
-    size = problem.element_bytes
-    plain = unit == MatrixUnit.NONE
-    operands = np.maximum(
-        np.where(a_off, block_m * table.block_k * size, 0),
-        np.where(b_off, 0, block_n * table.block_k * size),
-    )
-    turned = np.where(plain, np.maximum(operands, np.where(cut, block_m * block_n * 4, 0)), turned)
-    old = part * problem.out_bytes if problem.beta else 0
-    return np.asarray(np.where(tma, staging + np.maximum(turned, old), 0), dtype=np.int64)
+    whole = block_m * block_n * problem.out_bytes
+    part = whole // table.epilogue_parts
+    a_off, b_off = off_k(problem, table)
+    a_bytes = block_m * table.block_k * problem.element_bytes
+    b_bytes = block_n * table.block_k * problem.element_bytes
+    # FMA reads an operand along the sums' own order; one at a time is turned
+    plain = np.maximum(np.where(a_off, a_bytes, 0), np.where(b_off, 0, b_bytes))
+    turned = np.where(unit == MatrixUnit.NONE, plain, 0)
+    old = part + _BARRIER_BYTES if problem.beta else np.zeros_like(part)
+    beside = np.maximum.reduce([turned, np.where(tma, scratch, 0), old])
+    store = np.where(stages == 1, whole, part)
+    return store, beside
 
 
-def _conversion_scratch(
+def _scratch(
     problem: Gemm, table: ConfigTable, profile: HardwareProfile, unit: Column
 ) -> Column:
-    """Scratch that turns ``split_k``'s sums: to the parts, row-major and 32 bits, on NVIDIA.
-
-    Swapped operands turn the added parts once more, in the output's type, since C lies the other
-    way: whole, or in 2 or 4 turns where a thread holds many sums. Other stores turn what they
-    write in less than the ring holds, or within a warp; small totals may be off by that (see
-    docs/compiler.md).
-    """
-    scratch = np.zeros(len(table), dtype=np.int64)
-    split = table.is_template("split_k") & (profile.backend == "cuda")
-    block_m, block_n = kernel_blocks(table)
+    """Scratch that turns the sums for the store."""
     warps = np.where(table.num_warps > 0, table.num_warps, _DEFAULT_WARPS)
-    for kind in (MatrixUnit.MMA_SYNC, MatrixUnit.WGMMA):
-        rows = np.flatnonzero(split & (unit == kind))
-        m, n, w = block_m[rows], block_n[rows], warps[rows]
-        along = wgmma_warps(m, w) if kind == MatrixUnit.WGMMA else mma_sync_warps(m, n, w)
-        scratch[rows] = conversion_scratch(m, n, w, 4, along)
-    turned = table.is_template("split_k") & (table.swap != 0)
-    again = block_m * block_n * problem.out_bytes
-    if profile.backend == "hip":
-        # the backend takes as many turns as make it fit
-        again = np.minimum(again, profile.shared_per_block_bytes)
-    else:
-        sums = block_m * block_n // (warps * profile.warp_size)
-        halves = (sums >= 256) & (unit == MatrixUnit.WGMMA)
-        again = again >> np.where(sums >= 512, 2, np.where(halves, 1, 0))
-    return np.where(turned, np.maximum(scratch, again), scratch)
+    if profile.backend == "cuda":
+        loads = np.stack([load_bytes(problem, table, o) for o in "ab"]) // problem.element_bytes
+        return epilogue_scratch(problem, table, int(profile.target), unit, warps, loads)
+    # AMD: swapped split_k turns the added parts, in as many turns as make it fit
+    block_m, block_n = kernel_blocks(table)
+    again = np.minimum(block_m * block_n * problem.out_bytes, profile.shared_per_block_bytes)
+    return np.where(table.is_template("split_k") & (table.swap != 0), again, 0)

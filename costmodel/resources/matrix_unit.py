@@ -31,6 +31,18 @@ def kernel_blocks(table: ConfigTable) -> tuple[NDArray[np.int64], NDArray[np.int
     )
 
 
+def contiguous_along_k(problem: Gemm, operand: str) -> bool:
+    """Whether the stored rows of "a" or "b" run along K."""
+    return problem.layout[0] == "n" if operand == "a" else problem.layout[1] == "t"
+
+
+def off_k(problem: Gemm, table: ConfigTable) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether the kernel's first and second operand are not contiguous along K."""
+    swapped = table.swap != 0
+    a, b = (not contiguous_along_k(problem, operand) for operand in "ab")
+    return np.where(swapped, b, a), np.where(swapped, a, b)
+
+
 def precision_of(problem: Gemm, profile: HardwareProfile) -> str:
     """fp32's multiplication: what was asked, else tf32 where the chip has it, else ieee."""
     if problem.precision is not None:

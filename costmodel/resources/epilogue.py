@@ -1,0 +1,196 @@
+"""Scratch that a template's epilogue takes to turn its sums around, in bytes.
+
+What is turned into what was read off the conversions in Triton's own intermediate text, for every
+template, matrix unit, swap and beta (2,700 surveyed configurations, 3.6.0); how many bytes a turn
+takes is ``conversion``'s to say. A tile's figure depends on few knobs, so it is computed once for
+each combination that occurs, however many configurations share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.config import ConfigTable
+from costmodel.resources.conversion import accesses, conversion_scratch
+from costmodel.resources.layouts import (
+    COLUMN,
+    ROW,
+    Layout,
+    blocked,
+    both_halves,
+    halved,
+    mma_sync,
+    plain,
+    store_vector,
+    tensor_memory,
+    wgmma,
+)
+from costmodel.problem import Gemm
+from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, off_k
+
+Column = NDArray[np.int64]
+Loads = NDArray[np.int64]
+
+_SUM_BITS = 32
+#: elements of 32 bits in the widest load or store, 16 bytes: the parts of split_k
+_PART_VECTOR = 4
+_ACCESS_BYTES = 16
+_WARP_LANES = 32
+
+_SUMS: dict[int, Callable[[int, int, int], Layout]] = {
+    MatrixUnit.NONE: lambda rows, columns, warps: plain(rows, columns, warps, _WARP_LANES),
+    MatrixUnit.MMA_SYNC: mma_sync,
+    MatrixUnit.WGMMA: wgmma,
+    MatrixUnit.TCGEN05: tensor_memory,
+}
+
+
+@dataclass(frozen=True)
+class Output:
+    """C as the epilogue sees it: bits of an element, elements of its widest aligned access."""
+
+    bits: int
+    vector: int
+    beta: bool
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The kernel's own tile: its rows and columns (after a swap), warps and matrix unit.
+
+    ``flat`` is the widest load, in elements, of an operand whose tile has C's own sides and runs
+    along its columns, 0 where there is none: loads of equal shape and order share a layout.
+    """
+
+    rows: int
+    columns: int
+    warps: int
+    unit: int
+    swap: bool
+    flat: int = 0
+
+    def sums(self) -> Layout:
+        return _SUMS[self.unit](self.rows, self.columns, self.warps)
+
+    def access(self, vector: int, fast: int = COLUMN, columns: int | None = None) -> Layout:
+        """A load's or store's layout of the tile, ``vector`` elements wide along ``fast``."""
+        columns = self.columns if columns is None else columns
+        wide = store_vector(self.rows, columns, self.warps * _WARP_LANES, vector)
+        sizes = (wide, 1) if fast == ROW else (1, wide)
+        return blocked(self.rows, columns, sizes, self.warps, _WARP_LANES, fast)
+
+
+@lru_cache(maxsize=1 << 16)
+def tile_scratch(output: Output, capability: int, tile: Tile) -> int:
+    """Template "tile": sums, in C's type, to the store; with beta the old C to the sums first.
+
+    Without a matrix unit, and under tcgen05, beta moves the sums instead, in 32 bits.
+    """
+    sums, store = tile.sums(), tile.access(output.vector, ROW if tile.swap else COLUMN)
+    if output.beta and tile.unit in (MatrixUnit.NONE, MatrixUnit.TCGEN05):
+        return _turn(sums, store, _SUM_BITS, capability)
+    old = _turn(store, sums, output.bits, capability) if output.beta else 0
+    return max(_turn(sums, store, output.bits, capability), old)
+
+
+@lru_cache(maxsize=1 << 16)
+def split_k_scratch(output: Output, capability: int, tile: Tile) -> int:
+    """Template "split_k": sums to the parts, row-major in 32 bits, then the added parts to C.
+
+    The parts are added in the widest layout of all loads of that shape and order, C's own store
+    among them; what lies otherwise is turned once more, in C's type, or with beta in 32 bits
+    where C runs the other way.
+    """
+    first = _turn(tile.sums(), tile.access(_PART_VECTOR), _SUM_BITS, capability)
+    along = [_PART_VECTOR, tile.flat] + ([] if tile.swap else [output.vector])
+    added = tile.access(max(along))
+    store = tile.access(output.vector, ROW if tile.swap else COLUMN)
+    bits = _SUM_BITS if output.beta and tile.swap else output.bits
+    return max(first, _turn(added, store, bits, capability))
+
+
+@lru_cache(maxsize=1 << 16)
+def halves_scratch(output: Output, capability: int, tile: Tile) -> int:
+    """Template "persistent_tma": what cutting the tile in two halves of its columns moves.
+
+    A thread must hold both halves of what it stores; where warps or lanes hold one each, the sums
+    are turned to the store's layout, in 32 bits. 128 rows of tensor memory are read half by half.
+    """
+    if tile.columns < 2 or (tile.unit == MatrixUnit.TCGEN05 and tile.rows >= 128):
+        return 0
+    sums = halved(tile.sums(), tile.columns)
+    if 1 in sums.registers:
+        return 0
+    columns = tile.columns // 2
+    store = tile.access(output.vector, ROW if tile.swap else COLUMN, columns)
+    return _turn(sums, both_halves(store), _SUM_BITS, capability)
+
+
+_SCRATCH: dict[str, Callable[[Output, int, Tile], int]] = {
+    "tile": tile_scratch,
+    "split_k": split_k_scratch,
+    "persistent_tma": halves_scratch,
+}
+#: sides, warps and vectors are told apart by their logarithm: 2^15 is the most a knob may be
+_SIZES = 16
+_UNITS = len(MatrixUnit)
+
+
+def epilogue_scratch(
+    problem: Gemm, table: ConfigTable, capability: int, unit: Column, warps: Column, loads: Loads
+) -> Column:
+    """Scratch of each configuration's epilogue on an NVIDIA chip.
+
+    ``loads`` are the widest loads of A and B, in elements (two columns).
+    """
+    vector = min(_ACCESS_BYTES // problem.out_bytes, problem.row_align("c"))
+    output = Output(problem.out_bytes * 8, vector, bool(problem.beta))
+    flat = _flat_loads(problem, table, loads)
+    rows, columns = kernel_blocks(table)
+    numbers = (_log2(rows), _log2(columns), _log2(warps), unit, table.swap, _log2(flat * 2))
+    radices = (_SIZES, _SIZES, _SIZES, _UNITS, 2, _SIZES)
+    key = np.ravel_multi_index(numbers, radices)
+    scratch = np.zeros(len(table), dtype=np.int64)
+    for template, rule in _SCRATCH.items():
+        chosen = table.is_template(template)
+        if template == "persistent_tma":
+            chosen = chosen & (table.epilogue_parts > 1)
+        scratch[chosen] = _by_key(key[chosen], radices, partial(rule, output, capability))
+    return scratch
+
+
+def _by_key(key: Column, radices: tuple[int, ...], rule: Callable[[Tile], int]) -> Column:
+    """``rule`` of the tile that each key stands for, called once a distinct key."""
+    present = np.zeros(int(np.prod(radices)), dtype=bool)
+    present[key] = True
+    distinct = np.flatnonzero(present)
+    place = np.zeros(len(present), dtype=np.int32)
+    place[distinct] = np.arange(len(distinct))
+    values = [
+        rule(Tile(1 << int(m), 1 << int(n), 1 << int(w), int(u), bool(s), (1 << int(f)) >> 1))
+        for m, n, w, u, s, f in zip(*np.unravel_index(distinct, radices), strict=True)
+    ]
+    return np.array(values, dtype=np.int64)[place[key]] if values else key
+
+
+def _flat_loads(problem: Gemm, table: ConfigTable, loads: Loads) -> Column:
+    """``Tile.flat``: A's tile is [rows, K] and B's [K, columns], as the kernel sees them."""
+    rows, columns = kernel_blocks(table)
+    a_off, b_off = off_k(problem, table)
+    swapped = table.swap != 0
+    first, second = np.where(swapped, loads[::-1], loads)
+    a = np.where((table.block_k == columns) & ~a_off, first, 0)
+    return np.maximum(a, np.where((table.block_k == rows) & b_off, second, 0))
+
+
+def _log2(numbers: Column) -> Column:
+    return np.asarray(np.frexp(np.maximum(numbers, 1))[1] - 1, dtype=np.int64)
+
+
+def _turn(source: Layout, target: Layout, bits: int, capability: int) -> int:
+    return conversion_scratch(source, target, bits, *accesses(capability, bits))
