@@ -20,7 +20,6 @@ from costmodel.profile import HardwareProfile
 from costmodel.resources.epilogue import epilogue_scratch
 from costmodel.resources.matrix_unit import (
     MatrixUnit,
-    contiguous_along_k,
     kernel_blocks,
     matrix_unit,
     off_k,
@@ -30,6 +29,8 @@ Column = NDArray[np.int64]
 
 #: an mbarrier: 8 bytes (PTX ISA)
 _BARRIER_BYTES = 8
+#: where the compiler starts another array of barriers
+_ALIGNMENT = 16
 #: what the launcher and the compiler take where a knob is None
 _DEFAULT_LOAD_BITS = 128
 _DEFAULT_STAGES = 3
@@ -84,7 +85,14 @@ def footprint_columns(
     scratch = _scratch(problem, table, profile, unit)
     store, beside = _staging(problem, table, unit, stages, tma, scratch)
     total = np.maximum(ring + barriers, scratch)
-    total = np.where(tma, ring + barriers + store + beside, total)
+    # the old C's barrier, where it is the last beside the ring: after the loads', or, where the
+    # tile is cut, before them
+    last = beside % _ALIGNMENT > 0
+    barrier_end = np.where(
+        table.epilogue_parts > 1, _ALIGNMENT - _BARRIER_BYTES + barriers, _aligned(barriers)
+    )
+    in_flight = np.where(last, barrier_end, barriers)
+    total = np.where(tma, ring + in_flight + store + beside, total)
     # one stage: nothing is in flight when the tile is stored, so all reuse the same bytes
     alone = np.maximum.reduce([ring + barriers, store, beside])
     total = np.where(tma & (stages == 1), alone, total)
@@ -114,45 +122,76 @@ def _operand_ring(
     tma: NDArray[np.bool_],
 ) -> Column:  # fmt: skip
     depth = pipeline_depth(unit, stages)
-    size = problem.element_bytes
-    a_bytes = table.block_m * table.block_k * size
-    b_bytes = table.block_n * table.block_k * size
-    a_single = ~tma & _single(problem, table, profile, unit, "a", a_bytes)
-    b_single = ~tma & _single(problem, table, profile, unit, "b", b_bytes)
-    ring = np.where(a_single, 1, depth) * a_bytes + np.where(b_single, 1, depth) * b_bytes
-    if profile.backend == "hip":
-        # with nothing in flight, one operand's buffer is dead before the other's is written
-        nothing = (stages == 1) | (a_single & b_single)
-        ring = np.where(nothing, np.maximum(a_bytes, b_bytes), ring)
-    # tcgen05 takes 4-byte operands along K alone: others are turned into two buffers more
+    tcgen05 = unit == MatrixUnit.TCGEN05
+    in_place = tcgen05 | (unit == MatrixUnit.WGMMA)
+    block_m, block_n = kernel_blocks(table)
+    names = np.where(table.swap != 0, 1, 0)
+    off = off_k(problem, table)
+    tiles = [block * table.block_k * problem.element_bytes for block in (block_m, block_n)]
+    single = [
+        ~tma & _single(problem, table, profile, unit, first, tile, off_, block)
+        for first, tile, off_, block in zip((names, 1 - names), tiles, off, (block_m, block_n),
+                                            strict=True)
+    ]  # fmt: skip
+    # tcgen05 still reads the last buffer when the next is written
+    alone = np.where(tcgen05 & (stages > 1), 2, 1)
+    buffers = [np.where(one, alone, depth) for one in single]
     if problem.element_bytes == 4:
-        again = 2 * (unit == MatrixUnit.TCGEN05) * (stages > 1) * tma
-        for operand, tile_bytes in (("a", a_bytes), ("b", b_bytes)):
-            ring = ring + (0 if contiguous_along_k(problem, operand) else again * tile_bytes)
-    one_load = tma & (stages == 1) & (unit != MatrixUnit.WGMMA) & (unit != MatrixUnit.TCGEN05)
-    return np.asarray(np.where(one_load, np.maximum(a_bytes, b_bytes), ring), dtype=np.int64)
+        # tcgen05 takes 4-byte operands along K alone. A first operand that lies otherwise and is
+        # loaded word by word passes through tensor memory, and frees its stage
+        words = np.where(names == 0, *(load_bytes(problem, table, one) for one in "ab"))
+        freed = tcgen05 & ~tma & off[0] & (words == LEAST_ASYNC_BYTES)
+        buffers[0] = np.where(freed, np.maximum(stages - 1, 1), buffers[0])
+        # descriptors' are turned into two buffers more
+        more = 2 * (tcgen05 & (stages > 1) & tma)
+        buffers = [held + np.where(off_, more, 0) for held, off_ in zip(buffers, off, strict=True)]
+    if problem.element_bytes != 2:
+        # the buffer that wgmma reads what was turned in is no load's: see _staging
+        turned = tma & (unit == MatrixUnit.WGMMA) & (stages > 1)
+        buffers = [held - (turned & off_) for held, off_ in zip(buffers, off, strict=True)]
+    ring = buffers[0] * tiles[0] + buffers[1] * tiles[1]
+    # with nothing in flight and operands read into registers, one buffer serves both in turn
+    converted = _converted(problem, profile, unit)
+    reads = ((stages == 1) & (tma & ~in_place)) | (
+        converted & ((stages == 1) | (single[0] & single[1]))
+    )
+    if profile.backend == "hip":
+        reads = (stages == 1) | (single[0] & single[1])
+    return np.asarray(np.where(reads, np.maximum(*tiles), ring), dtype=np.int64)
+
+
+def _converted(problem: Gemm, profile: HardwareProfile, unit: Column) -> NDArray[np.bool_]:
+    """Whether mma.sync's 8-bit floats pass through registers to become fp16 first (sm_90, 100)."""
+    newer = bool({"wgmma", "tcgen05"} & set(profile.mma))
+    fp8 = problem.dtype.startswith("fp8") and newer
+    return np.asarray((unit == MatrixUnit.MMA_SYNC) & fp8, dtype=bool)
 
 
 def _single(
-    problem: Gemm, table: ConfigTable, profile: HardwareProfile, unit: Column, operand: str,
-    tile_bytes: Column,
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile, unit: Column, operand: Column,
+    tile_bytes: Column, off: NDArray[np.bool_], side: Column,
 ) -> NDArray[np.bool_]:  # fmt: skip
     """Whether an operand has one buffer, whatever the depth, since it is not pipelined.
 
     So it is where its loads are narrower than 4 bytes, by its rows' alignment or because the tile
-    holds less than 4 bytes a thread; and where wgmma needs an 8-bit operand turned around in
-    registers, since it takes 8-bit types contiguous along K alone (PTX ISA, wgmma). gfx950
-    pipelines whatever the width.
+    holds less than 4 bytes a thread; where wgmma needs an 8-bit operand turned around in
+    registers, since it takes 8-bit types contiguous along K alone (PTX ISA, wgmma); and where
+    mma.sync wants an 8-bit tile turned of which each thread holds one whole row in one load.
+    gfx950 pipelines whatever the width. ``operand`` is 0 for A and 1 for B.
     """
     if profile.target == "gfx950":
         return np.zeros(len(table), dtype=bool)
     warps = np.where(table.num_warps > 0, table.num_warps, _DEFAULT_WARPS)
     threads = warps * profile.warp_size
-    narrow = load_bytes(problem, table, operand) < LEAST_ASYNC_BYTES
+    loads = np.where(
+        operand == 0, load_bytes(problem, table, "a"), load_bytes(problem, table, "b")
+    )
     a_thread = np.maximum(tile_bytes / threads, problem.element_bytes)
-    narrow = narrow | (a_thread < LEAST_ASYNC_BYTES)
-    turned = (unit == MatrixUnit.WGMMA) & (problem.element_bytes == 1)
-    return np.asarray(narrow | (turned & (not contiguous_along_k(problem, operand))), dtype=bool)
+    narrow = (loads < LEAST_ASYNC_BYTES) | (a_thread < LEAST_ASYNC_BYTES)
+    if problem.element_bytes == 1:
+        row = (unit == MatrixUnit.MMA_SYNC) & (side == loads) & (a_thread == loads)
+        narrow = narrow | (off & ((unit == MatrixUnit.WGMMA) | row))
+    return np.asarray(narrow, dtype=bool)
 
 
 def _barriers(
@@ -165,15 +204,13 @@ def _barriers(
     operand that the kernel sees first is not contiguous along K, nor where one is turned around
     in registers: then a second array starts at the next multiple of 16 bytes. wgmma turns what is
     not contiguous along K unless it is 16 bits wide (PTX ISA); such an operand's ring holds one
-    buffer that no load writes. 8-bit floats under mma.sync are turned too on sm_90, and always
-    on sm_100, where they become fp16 first.
+    buffer that no load writes. 8-bit floats under mma.sync are turned on sm_90 and sm_100, since
+    they become fp16 first.
     """
     depth = pipeline_depth(unit, stages)
     a_off, b_off = off_k(problem, table)
     wgmma = (unit == MatrixUnit.WGMMA) & (problem.element_bytes != 2)
-    converted = (unit == MatrixUnit.MMA_SYNC) & problem.dtype.startswith("fp8")
-    apart = np.where(wgmma | (converted & ("wgmma" in profile.mma)), a_off | b_off, a_off)
-    apart = apart | (converted & ("tcgen05" in profile.mma))
+    apart = np.where(wgmma, a_off | b_off, a_off) | _converted(problem, profile, unit)
     first = depth - np.where(wgmma & a_off & b_off, 1, 0)
     second = depth - np.where(wgmma & (a_off | b_off), 1, 0)
     together = first * _BARRIER_BYTES
@@ -187,7 +224,7 @@ def _barriers(
 
 def _aligned(size: Column) -> Column:
     """The next multiple of 16 bytes, where the compiler starts another array of barriers."""
-    return np.asarray(-(-size // 16) * 16, dtype=np.int64)
+    return np.asarray(-(-size // _ALIGNMENT) * _ALIGNMENT, dtype=np.int64)
 
 
 def _staging(
@@ -209,10 +246,20 @@ def _staging(
     # FMA reads an operand along the sums' own order; one at a time is turned
     plain = np.maximum(np.where(a_off, a_bytes, 0), np.where(b_off, 0, b_bytes))
     turned = np.where(unit == MatrixUnit.NONE, plain, 0)
+    if problem.element_bytes != 2:
+        both = np.where(a_off, a_bytes, 0) + np.where(b_off, b_bytes, 0)
+        turned = np.where((unit == MatrixUnit.WGMMA) & (stages > 1), both, turned)
     old = part + _BARRIER_BYTES if problem.beta else np.zeros_like(part)
     beside = np.maximum.reduce([turned, np.where(tma, scratch, 0), old])
-    store = np.where(stages == 1, whole, part)
-    return store, beside
+    if not problem.beta:
+        # with nothing in flight both parts are made before the first is stored
+        part = np.where(stages == 1, whole, part)
+        # so they are where fp32 sums of 64 rows of tensor memory go out as they are
+        as_is = (unit == MatrixUnit.TCGEN05) & (block_m == 64) & (table.swap == 0)
+        as_is = as_is & (table.epilogue_parts > 1) & (problem.out_bytes == 4) & (stages > 1)
+        as_is = as_is & ~a_off & ~b_off
+        beside = np.maximum(beside, np.where(as_is, part, 0))
+    return part, beside
 
 
 def _scratch(
