@@ -24,6 +24,7 @@ from costmodel.resources.layouts import (
     blocked,
     both_halves,
     halved,
+    mfma,
     mma_sync,
     plain,
     store_vector,
@@ -34,20 +35,32 @@ from costmodel.problem import Gemm
 from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, off_k
 
 Column = NDArray[np.int64]
-Loads = NDArray[np.int64]
 
-_SUM_BITS = 32
+SUM_BITS = 32
 #: elements of 32 bits in the widest load or store, 16 bytes: the parts of split_k
 _PART_VECTOR = 4
 _ACCESS_BYTES = 16
-_WARP_LANES = 32
 
 _SUMS: dict[int, Callable[[int, int, int], Layout]] = {
-    MatrixUnit.NONE: lambda rows, columns, warps: plain(rows, columns, warps, _WARP_LANES),
     MatrixUnit.MMA_SYNC: mma_sync,
     MatrixUnit.WGMMA: wgmma,
     MatrixUnit.TCGEN05: tensor_memory,
+    MatrixUnit.MFMA: mfma,
 }
+
+
+@dataclass(frozen=True)
+class Target:
+    """What turns the sums: lanes a warp, and NVIDIA's compute capability (None: AMD)."""
+
+    lanes: int
+    capability: int | None
+
+    def turn(self, source: Layout, target: Layout, bits: int) -> int:
+        """Bytes of scratch. AMD has plain accesses alone, of whatever width both sides share."""
+        if self.capability is None:
+            return conversion_scratch(source, target, bits, (), ())
+        return conversion_scratch(source, target, bits, *accesses(self.capability, bits))
 
 
 @dataclass(frozen=True)
@@ -74,48 +87,56 @@ class Tile:
     swap: bool
     flat: int = 0
 
+    lanes: int = 32
+
     def sums(self) -> Layout:
+        if self.unit == MatrixUnit.NONE:
+            return plain(self.rows, self.columns, self.warps, self.lanes)
         return _SUMS[self.unit](self.rows, self.columns, self.warps)
 
     def access(self, vector: int, fast: int = COLUMN, columns: int | None = None) -> Layout:
         """A load's or store's layout of the tile, ``vector`` elements wide along ``fast``."""
         columns = self.columns if columns is None else columns
-        wide = store_vector(self.rows, columns, self.warps * _WARP_LANES, vector)
+        wide = store_vector(self.rows, columns, self.warps * self.lanes, vector)
         sizes = (wide, 1) if fast == ROW else (1, wide)
-        return blocked(self.rows, columns, sizes, self.warps, _WARP_LANES, fast)
+        return blocked(self.rows, columns, sizes, self.warps, self.lanes, fast)
 
 
 @lru_cache(maxsize=1 << 16)
-def tile_scratch(output: Output, capability: int, tile: Tile) -> int:
+def tile_scratch(output: Output, target: Target, tile: Tile) -> int:
     """Template "tile": sums, in C's type, to the store; with beta the old C to the sums first.
 
-    Without a matrix unit, and under tcgen05, beta moves the sums instead, in 32 bits.
+    mfma's sums are stored as they lie. Without a matrix unit, and under tcgen05, beta moves the
+    sums instead of the old C, in 32 bits.
     """
     sums, store = tile.sums(), tile.access(output.vector, ROW if tile.swap else COLUMN)
     if output.beta and tile.unit in (MatrixUnit.NONE, MatrixUnit.TCGEN05):
-        return _turn(sums, store, _SUM_BITS, capability)
-    old = _turn(store, sums, output.bits, capability) if output.beta else 0
-    return max(_turn(sums, store, output.bits, capability), old)
+        return target.turn(sums, store, SUM_BITS)
+    old = target.turn(store, sums, output.bits) if output.beta else 0
+    new = 0 if tile.unit == MatrixUnit.MFMA else target.turn(sums, store, output.bits)
+    return max(old, new)
 
 
 @lru_cache(maxsize=1 << 16)
-def split_k_scratch(output: Output, capability: int, tile: Tile) -> int:
+def split_k_scratch(output: Output, target: Target, tile: Tile) -> int:
     """Template "split_k": sums to the parts, row-major in 32 bits, then the added parts to C.
 
-    The parts are added in the widest layout of all loads of that shape and order, C's own store
-    among them; what lies otherwise is turned once more, in C's type, or with beta in 32 bits
-    where C runs the other way.
+    mfma's sums are stored as they lie. The parts are added in the widest layout of all loads of
+    that shape and order, C's own store among them; what lies otherwise is turned once more, in
+    C's type, or with beta in 32 bits where C runs the other way.
     """
-    first = _turn(tile.sums(), tile.access(_PART_VECTOR), _SUM_BITS, capability)
+    first = 0
+    if tile.unit != MatrixUnit.MFMA:
+        first = target.turn(tile.sums(), tile.access(_PART_VECTOR), SUM_BITS)
     along = [_PART_VECTOR, tile.flat] + ([] if tile.swap else [output.vector])
     added = tile.access(max(along))
     store = tile.access(output.vector, ROW if tile.swap else COLUMN)
-    bits = _SUM_BITS if output.beta and tile.swap else output.bits
-    return max(first, _turn(added, store, bits, capability))
+    bits = SUM_BITS if output.beta and tile.swap else output.bits
+    return max(first, target.turn(added, store, bits))
 
 
 @lru_cache(maxsize=1 << 16)
-def halves_scratch(output: Output, capability: int, tile: Tile) -> int:
+def halves_scratch(output: Output, target: Target, tile: Tile) -> int:
     """Template "persistent_tma": what cutting the tile in two halves of its columns moves.
 
     A thread must hold both halves of what it stores; where warps or lanes hold one each, the sums
@@ -128,10 +149,10 @@ def halves_scratch(output: Output, capability: int, tile: Tile) -> int:
         return 0
     columns = tile.columns // 2
     store = tile.access(output.vector, ROW if tile.swap else COLUMN, columns)
-    return _turn(sums, both_halves(store), _SUM_BITS, capability)
+    return target.turn(sums, both_halves(store), SUM_BITS)
 
 
-_SCRATCH: dict[str, Callable[[Output, int, Tile], int]] = {
+_SCRATCH: dict[str, Callable[[Output, Target, Tile], int]] = {
     "tile": tile_scratch,
     "split_k": split_k_scratch,
     "persistent_tma": halves_scratch,
@@ -142,9 +163,9 @@ _UNITS = len(MatrixUnit)
 
 
 def epilogue_scratch(
-    problem: Gemm, table: ConfigTable, capability: int, unit: Column, warps: Column, loads: Loads
+    problem: Gemm, table: ConfigTable, target: Target, unit: Column, warps: Column, loads: Column
 ) -> Column:
-    """Scratch of each configuration's epilogue on an NVIDIA chip.
+    """Scratch of each configuration's epilogue, in bytes.
 
     ``loads`` are the widest loads of A and B, in elements (two columns).
     """
@@ -160,11 +181,13 @@ def epilogue_scratch(
         chosen = table.is_template(template)
         if template == "persistent_tma":
             chosen = chosen & (table.epilogue_parts > 1)
-        scratch[chosen] = _by_key(key[chosen], radices, partial(rule, output, capability))
+        scratch[chosen] = _by_key(key[chosen], radices, partial(rule, output, target), target.lanes)
     return scratch
 
 
-def _by_key(key: Column, radices: tuple[int, ...], rule: Callable[[Tile], int]) -> Column:
+def _by_key(
+    key: Column, radices: tuple[int, ...], rule: Callable[[Tile], int], lanes: int
+) -> Column:
     """``rule`` of the tile that each key stands for, called once a distinct key."""
     present = np.zeros(int(np.prod(radices)), dtype=bool)
     present[key] = True
@@ -172,13 +195,13 @@ def _by_key(key: Column, radices: tuple[int, ...], rule: Callable[[Tile], int]) 
     place = np.zeros(len(present), dtype=np.int32)
     place[distinct] = np.arange(len(distinct))
     values = [
-        rule(Tile(1 << int(m), 1 << int(n), 1 << int(w), int(u), bool(s), (1 << int(f)) >> 1))
-        for m, n, w, u, s, f in zip(*np.unravel_index(distinct, radices), strict=True)
+        rule(Tile(1 << m, 1 << n, 1 << w, u, bool(s), (1 << f) >> 1, lanes))
+        for m, n, w, u, s, f in np.stack(np.unravel_index(distinct, radices), axis=1).tolist()
     ]
     return np.array(values, dtype=np.int64)[place[key]] if values else key
 
 
-def _flat_loads(problem: Gemm, table: ConfigTable, loads: Loads) -> Column:
+def _flat_loads(problem: Gemm, table: ConfigTable, loads: Column) -> Column:
     """``Tile.flat``: A's tile is [rows, K] and B's [K, columns], as the kernel sees them."""
     rows, columns = kernel_blocks(table)
     a_off, b_off = off_k(problem, table)
@@ -190,7 +213,3 @@ def _flat_loads(problem: Gemm, table: ConfigTable, loads: Loads) -> Column:
 
 def _log2(numbers: Column) -> Column:
     return np.asarray(np.frexp(np.maximum(numbers, 1))[1] - 1, dtype=np.int64)
-
-
-def _turn(source: Layout, target: Layout, bits: int, capability: int) -> int:
-    return conversion_scratch(source, target, bits, *accesses(capability, bits))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.resources.epilogue import epilogue_scratch
+from costmodel.resources.epilogue import Target, epilogue_scratch
 from costmodel.resources.matrix_unit import (
     MatrixUnit,
     kernel_blocks,
@@ -157,6 +157,11 @@ def _operand_ring(
     )
     if profile.backend == "hip":
         reads = (stages == 1) | (single[0] & single[1])
+        if problem.dtype.startswith("fp8"):
+            # without a matrix unit 8-bit floats are multiplied as fp32, and not pipelined
+            plain = unit == MatrixUnit.NONE
+            tiles = [np.where(plain, tile * 4, tile) for tile in tiles]
+            reads = reads | plain
     return np.asarray(np.where(reads, np.maximum(*tiles), ring), dtype=np.int64)
 
 
@@ -267,10 +272,10 @@ def _scratch(
 ) -> Column:
     """Scratch that turns the sums for the store."""
     warps = np.where(table.num_warps > 0, table.num_warps, _DEFAULT_WARPS)
-    if profile.backend == "cuda":
-        loads = np.stack([load_bytes(problem, table, o) for o in "ab"]) // problem.element_bytes
-        return epilogue_scratch(problem, table, int(profile.target), unit, warps, loads)
-    # AMD: swapped split_k turns the added parts, in as many turns as make it fit
-    block_m, block_n = kernel_blocks(table)
-    again = np.minimum(block_m * block_n * problem.out_bytes, profile.shared_per_block_bytes)
-    return np.where(table.is_template("split_k") & (table.swap != 0), again, 0)
+    loads = np.stack([load_bytes(problem, table, one) for one in "ab"]) // problem.element_bytes
+    target = Target(profile.warp_size, profile.compute_capability)
+    scratch = epilogue_scratch(problem, table, target, unit, warps, loads)
+    if profile.backend == "hip":
+        # more than there is is moved by way of a third layout, padded, within what there is
+        scratch = np.minimum(scratch, profile.shared_per_block_bytes)
+    return scratch

@@ -162,6 +162,39 @@ def tensor_memory(rows: int, columns: int, warps: int) -> Layout:
     return Layout(tuple(deal.rest(COLUMN)), tuple(lanes), tuple(of_warps))
 
 
+def mfma_side(rows: int, columns: int) -> int:
+    """Rows and columns of one mfma instruction: 32 where the tile has as many on both sides."""
+    return 32 if min(rows, columns) >= 32 else 16
+
+
+def mfma_warps(rows: int, columns: int, warps: int) -> tuple[int, int]:
+    """Warps along rows and columns under mfma: columns first, until there are twice the rows."""
+    side = mfma_side(rows, columns)
+    along_m = along_n = 1
+    while along_m * along_n < warps:
+        tall = rows // (2 * side) // along_m >= columns // side // along_n
+        if tall and along_m < rows // side:
+            along_m *= 2
+        else:
+            along_n *= 2
+    return (along_n, along_m) if along_n * side > columns else (along_m, along_n)
+
+
+def mfma(rows: int, columns: int, warps: int) -> Layout:
+    """Sums of mfma with operands exchanged, as Triton emits it: four neighbouring columns a
+    lane, a row a lane, and the other lanes at the next columns (CDNA 3 ISA, V_MFMA 32x32, 16x16).
+    """
+    side = log2(mfma_side(rows, columns))
+    along_m, along_n = mfma_warps(rows, columns, warps)
+    deal = _Deal(rows, columns)
+    registers = deal.take(COLUMN, 2)
+    lanes = deal.take(ROW, side) + deal.take(COLUMN, 6 - side)
+    registers += deal.take(COLUMN, 2 * side - 8)
+    of_warps = deal.take(COLUMN, log2(along_n)) + deal.take(ROW, log2(along_m))
+    registers += deal.rest(COLUMN)
+    return Layout(tuple(b for b in registers if b), tuple(lanes), tuple(of_warps))
+
+
 def halved(layout: Layout, columns: int) -> Layout:
     """The layout seen as [rows, columns / 2, 2], where the last axis tells the halves apart."""
     half = log2(columns) - 1

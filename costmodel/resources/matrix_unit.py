@@ -58,6 +58,12 @@ _UPCAST: dict[str, tuple[str, ...]] = {
 }
 
 
+#: mfma of 8-bit types is at least 16x16x32 or 32x32x16 there (CDNA 3 and 4 ISA): a side of 16
+#: needs K of 32, one of 32 K of 16
+_WIDE_MFMA = ("gfx942", "gfx950")
+_LEAST_MFMA_BYTES = 512
+
+
 def compute_dtype(problem: Gemm, profile: HardwareProfile) -> str | None:
     """Type whose products the chip computes: the problem's own, or fp16 where it is converted.
 
@@ -78,6 +84,9 @@ def matrix_unit(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> 
     block_m, block_n = kernel_blocks(table)
     ones = np.ones(len(table), dtype=np.int64)
     if profile.backend == "hip":
+        short = np.minimum(block_m, block_n) * table.block_k < _LEAST_MFMA_BYTES
+        if problem.element_bytes == 1 and profile.target in _WIDE_MFMA:
+            return np.where(short, ones * MatrixUnit.NONE, MatrixUnit.MFMA)
         return ones * MatrixUnit.MFMA
     if problem.dtype == "fp32" and precision_of(problem, profile) == "ieee":
         return ones * MatrixUnit.NONE
