@@ -25,6 +25,8 @@ from costmodel.resources.layouts import (
     both_halves,
     halved,
     mfma,
+    mfma_side,
+    mfma_warps,
     mma_sync,
     plain,
     store_vector,
@@ -33,12 +35,15 @@ from costmodel.resources.layouts import (
 )
 from costmodel.problem import Gemm
 from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, off_k
+from costmodel.resources.padded import Reach, detour_bytes
 
 Column = NDArray[np.int64]
 
 SUM_BITS = 32
 #: elements of 32 bits in the widest load or store, 16 bytes: the parts of split_k
 _PART_VECTOR = 4
+#: neighbouring columns that a lane holds of an mfma's sums
+_MFMA_VECTOR = 4
 _ACCESS_BYTES = 16
 
 _SUMS: dict[int, Callable[[int, int, int], Layout]] = {
@@ -51,16 +56,24 @@ _SUMS: dict[int, Callable[[int, int, int], Layout]] = {
 
 @dataclass(frozen=True)
 class Target:
-    """What turns the sums: lanes a warp, and NVIDIA's compute capability (None: AMD)."""
+    """What turns the sums: lanes a warp, and NVIDIA's compute capability (None: AMD).
+
+    AMD's shared memory has a ``limit`` that its compiler keeps to.
+    """
 
     lanes: int
     capability: int | None
+    limit: int
 
     def turn(self, source: Layout, target: Layout, bits: int) -> int:
         """Bytes of scratch. AMD has plain accesses alone, of whatever width both sides share."""
         if self.capability is None:
             return conversion_scratch(source, target, bits, (), ())
         return conversion_scratch(source, target, bits, *accesses(self.capability, bits))
+
+    def detours(self, scratch: int) -> bool:
+        """Whether so much is moved by way of a third layout."""
+        return self.capability is None and scratch > self.limit
 
 
 @dataclass(frozen=True)
@@ -101,6 +114,21 @@ class Tile:
         sizes = (wide, 1) if fast == ROW else (1, wide)
         return blocked(self.rows, columns, sizes, self.warps, self.lanes, fast)
 
+    def reach(self, vector: int, fast: int = COLUMN) -> Reach:
+        """What ``access`` covers at once."""
+        threads = self.warps * self.lanes
+        vector = store_vector(self.rows, self.columns, threads, vector)
+        along = min(threads, max((self.rows if fast == ROW else self.columns) // vector, 1))
+        long, short = vector * along, threads // along
+        rows, columns = (long, short) if fast == ROW else (short, long)
+        return Reach(rows, columns, fast, vector)
+
+    def mfma_reach(self) -> Reach:
+        """What the warps' mfma instructions cover at once."""
+        side = mfma_side(self.rows, self.columns)
+        along_m, along_n = mfma_warps(self.rows, self.columns, self.warps)
+        return Reach(side * along_m, side * along_n, COLUMN, _MFMA_VECTOR)
+
 
 @lru_cache(maxsize=1 << 16)
 def tile_scratch(output: Output, target: Target, tile: Tile) -> int:
@@ -113,6 +141,9 @@ def tile_scratch(output: Output, target: Target, tile: Tile) -> int:
     if output.beta and tile.unit in (MatrixUnit.NONE, MatrixUnit.TCGEN05):
         return target.turn(sums, store, SUM_BITS)
     old = target.turn(store, sums, output.bits) if output.beta else 0
+    if target.detours(old):
+        reach = tile.reach(output.vector, ROW if tile.swap else COLUMN), tile.mfma_reach()
+        old = detour_bytes(tile.rows, tile.columns, *reach, tile.warps, output.bits // 8)
     new = 0 if tile.unit == MatrixUnit.MFMA else target.turn(sums, store, output.bits)
     return max(old, new)
 
@@ -132,7 +163,12 @@ def split_k_scratch(output: Output, target: Target, tile: Tile) -> int:
     added = tile.access(max(along))
     store = tile.access(output.vector, ROW if tile.swap else COLUMN)
     bits = SUM_BITS if output.beta and tile.swap else output.bits
-    return max(first, target.turn(added, store, bits))
+    second = target.turn(added, store, bits)
+    if target.detours(second):
+        fast = ROW if tile.swap else COLUMN
+        reach = tile.reach(max(along)), tile.reach(output.vector, fast)
+        second = detour_bytes(tile.rows, tile.columns, *reach, tile.warps, bits // 8)
+    return max(first, second)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -273,9 +273,11 @@ def _scratch(
     """Scratch that turns the sums for the store."""
     warps = np.where(table.num_warps > 0, table.num_warps, _DEFAULT_WARPS)
     loads = np.stack([load_bytes(problem, table, one) for one in "ab"]) // problem.element_bytes
-    target = Target(profile.warp_size, profile.compute_capability)
+    target = Target(
+        profile.warp_size, profile.compute_capability, profile.shared_per_block_bytes
+    )
     scratch = epilogue_scratch(problem, table, target, unit, warps, loads)
     if profile.backend == "hip":
-        # more than there is is moved by way of a third layout, padded, within what there is
+        # what is still more is moved in as many steps as it takes
         scratch = np.minimum(scratch, profile.shared_per_block_bytes)
     return scratch
