@@ -58,12 +58,12 @@ _SUMS: dict[int, Callable[[int, int, int], Layout]] = {
 class Target:
     """What turns the sums: lanes a warp, and NVIDIA's compute capability (None: AMD).
 
-    AMD's shared memory has a ``limit`` that its compiler keeps to.
+    ``limit`` is the size past which a tile takes a detour; None where it never does.
     """
 
     lanes: int
     capability: int | None
-    limit: int
+    limit: int | None
 
     def turn(self, source: Layout, target: Layout, bits: int) -> int:
         """Bytes of scratch. AMD has plain accesses alone, of whatever width both sides share."""
@@ -73,7 +73,7 @@ class Target:
 
     def detours(self, scratch: int) -> bool:
         """Whether so much is moved by way of a third layout."""
-        return self.capability is None and scratch > self.limit
+        return self.limit is not None and scratch > self.limit
 
 
 @dataclass(frozen=True)

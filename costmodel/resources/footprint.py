@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
+from costmodel.resources.async_padding import k_width, padded_bytes, padding
 from costmodel.resources.epilogue import Target, epilogue_scratch
 from costmodel.resources.matrix_unit import (
     MatrixUnit,
@@ -24,6 +25,7 @@ from costmodel.resources.matrix_unit import (
     matrix_unit,
     off_k,
 )
+from costmodel.resources.rules import Rules, rules_for
 
 Column = NDArray[np.int64]
 
@@ -39,13 +41,20 @@ _DEFAULT_WARPS = 4
 LEAST_ASYNC_BYTES = 4
 
 
+#: attributes of a footprint that are bytes
+PARTS = (
+    "shared_bytes", "operand_ring_bytes", "staging_bytes", "epilogue_bytes", "barrier_bytes",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class FootprintColumns:
     """Bytes of shared memory by part, one entry a configuration.
 
     ``shared_bytes`` is what the compiler allocates; ``operand_ring_bytes``, ``barrier_bytes`` and
     ``staging_bytes`` (a descriptor store's tile) lie side by side, ``epilogue_bytes`` (a layout
-    conversion's scratch) reuses them.
+    conversion's scratch) reuses them. ``rules_version`` is the Triton whose rules these are, and
+    ``assumed`` says that the wanted version was not surveyed.
     """
 
     shared_bytes: Column
@@ -53,6 +62,8 @@ class FootprintColumns:
     staging_bytes: Column
     epilogue_bytes: Column
     barrier_bytes: Column
+    rules_version: str
+    assumed: bool
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,8 @@ class Footprint:
     staging_bytes: int
     epilogue_bytes: int
     barrier_bytes: int
+    rules_version: str
+    assumed: bool
 
 
 def load_bytes(problem: Gemm, table: ConfigTable, operand: str) -> Column:
@@ -74,16 +87,21 @@ def load_bytes(problem: Gemm, table: ConfigTable, operand: str) -> Column:
 
 
 def footprint_columns(
-    problem: Gemm, table: ConfigTable, profile: HardwareProfile
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile, triton_version: str | None = None
 ) -> FootprintColumns:
-    """What the compiler takes, whether or not the chip has it. Never raises."""
-    unit = matrix_unit(problem, table, profile)
+    """What the compiler takes, whether or not the chip has it. Never raises.
+
+    ``triton_version`` None is the installed Triton's, or the newest surveyed.
+    """
+    choice = rules_for(profile.backend, triton_version)
+    rules = choice.rules
+    unit = matrix_unit(problem, table, profile, rules)
     stages = np.where(table.num_stages > 0, table.num_stages, _DEFAULT_STAGES)
     tma = table.is_template("persistent_tma") & ("tma" in profile.async_copy)
-    ring = _operand_ring(problem, table, profile, unit, stages, tma)
+    ring = _operand_ring(problem, table, profile, rules, unit, stages, tma)
     barriers = _barriers(problem, table, profile, unit, stages, tma)
-    scratch = _scratch(problem, table, profile, unit)
-    store, beside = _staging(problem, table, unit, stages, tma, scratch)
+    scratch = _scratch(problem, table, profile, rules, unit)
+    store, beside = _staging(problem, table, rules, unit, stages, tma, scratch)
     total = np.maximum(ring + barriers, scratch)
     # the old C's barrier, where it is the last beside the ring: after the loads', or, where the
     # tile is cut, before them
@@ -97,13 +115,18 @@ def footprint_columns(
     alone = np.maximum.reduce([ring + barriers, store, beside])
     total = np.where(tma & (stages == 1), alone, total)
     staging = np.where(tma, store + beside, 0)
-    return FootprintColumns(total, ring, staging, scratch, barriers)
+    return FootprintColumns(
+        total, ring, staging, scratch, barriers, rules.version, choice.assumed
+    )
 
 
-def footprint(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -> Footprint:
+def footprint(
+    problem: Gemm, config: KernelConfig, profile: HardwareProfile, triton_version: str | None = None
+) -> Footprint:
     """``footprint_columns`` of one configuration."""
-    columns = footprint_columns(problem, ConfigTable.of(config), profile)
-    return Footprint(*(int(getattr(columns, name)[0]) for name in Footprint.__annotations__))
+    columns = footprint_columns(problem, ConfigTable.of(config), profile, triton_version)
+    parts = [int(getattr(columns, name)[0]) for name in PARTS]
+    return Footprint(*parts, columns.rules_version, columns.assumed)
 
 
 def pipeline_depth(unit: Column, stages: Column) -> Column:
@@ -118,8 +141,8 @@ def pipeline_depth(unit: Column, stages: Column) -> Column:
 
 
 def _operand_ring(
-    problem: Gemm, table: ConfigTable, profile: HardwareProfile, unit: Column, stages: Column,
-    tma: NDArray[np.bool_],
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile, rules: Rules, unit: Column,
+    stages: Column, tma: NDArray[np.bool_],
 ) -> Column:  # fmt: skip
     depth = pipeline_depth(unit, stages)
     tcgen05 = unit == MatrixUnit.TCGEN05
@@ -141,6 +164,7 @@ def _operand_ring(
         # loaded word by word passes through tensor memory, and frees its stage
         words = np.where(names == 0, *(load_bytes(problem, table, one) for one in "ab"))
         freed = tcgen05 & ~tma & off[0] & (words == LEAST_ASYNC_BYTES)
+        freed = freed & rules.tensor_memory_operand
         buffers[0] = np.where(freed, np.maximum(stages - 1, 1), buffers[0])
         # descriptors' are turned into two buffers more
         more = 2 * (tcgen05 & (stages > 1) & tma)
@@ -162,7 +186,27 @@ def _operand_ring(
             plain = unit == MatrixUnit.NONE
             tiles = [np.where(plain, tile * 4, tile) for tile in tiles]
             reads = reads | plain
+        if profile.target in rules.async_copies:
+            copied = _copied_ring(problem, table, unit, stages, off)
+            ring = np.where(stages > 1, copied, ring)
     return np.asarray(np.where(reads, np.maximum(*tiles), ring), dtype=np.int64)
+
+
+def _copied_ring(
+    problem: Gemm, table: ConfigTable, unit: Column, stages: Column,
+    off: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+) -> Column:  # fmt: skip
+    """A ring that AMD's loads write directly: every stage, padded for mfma's own loads."""
+    size, k = problem.element_bytes, table.block_k
+    blocks = kernel_blocks(table)
+    side = np.where(np.minimum(*blocks) >= 32, 32, 16)
+    width = k_width(size, problem.dtype.startswith("fp8"), k, side)
+    ring = np.zeros(len(table), dtype=np.int64)
+    for outer, off_ in zip(blocks, off, strict=True):
+        pad = padding(size, k, outer, ~off_, side, width)
+        pad = np.where(unit == MatrixUnit.MFMA, pad, 0)
+        ring = ring + padded_bytes(size, stages * outer * k, pad)
+    return ring
 
 
 def _converted(problem: Gemm, profile: HardwareProfile, unit: Column) -> NDArray[np.bool_]:
@@ -233,8 +277,8 @@ def _aligned(size: Column) -> Column:
 
 
 def _staging(
-    problem: Gemm, table: ConfigTable, unit: Column, stages: Column, tma: NDArray[np.bool_],
-    scratch: Column,
+    problem: Gemm, table: ConfigTable, rules: Rules, unit: Column, stages: Column,
+    tma: NDArray[np.bool_], scratch: Column,
 ) -> tuple[Column, Column]:  # fmt: skip
     """A descriptor store's tile, or one part of it, and the largest of what lives in turns.
 
@@ -262,22 +306,17 @@ def _staging(
         # so they are where fp32 sums of 64 rows of tensor memory go out as they are
         as_is = (unit == MatrixUnit.TCGEN05) & (block_m == 64) & (table.swap == 0)
         as_is = as_is & (table.epilogue_parts > 1) & (problem.out_bytes == 4) & (stages > 1)
-        as_is = as_is & ~a_off & ~b_off
+        as_is = as_is & ~a_off & ~b_off & rules.both_halves_alive
         beside = np.maximum(beside, np.where(as_is, part, 0))
     return part, beside
 
 
 def _scratch(
-    problem: Gemm, table: ConfigTable, profile: HardwareProfile, unit: Column
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile, rules: Rules, unit: Column
 ) -> Column:
     """Scratch that turns the sums for the store."""
     warps = np.where(table.num_warps > 0, table.num_warps, _DEFAULT_WARPS)
     loads = np.stack([load_bytes(problem, table, one) for one in "ab"]) // problem.element_bytes
-    target = Target(
-        profile.warp_size, profile.compute_capability, profile.shared_per_block_bytes
-    )
-    scratch = epilogue_scratch(problem, table, target, unit, warps, loads)
-    if profile.backend == "hip":
-        # what is still more is moved in as many steps as it takes
-        scratch = np.minimum(scratch, profile.shared_per_block_bytes)
-    return scratch
+    limit = profile.shared_per_block_bytes if rules.detours else None
+    target = Target(profile.warp_size, profile.compute_capability, limit)
+    return epilogue_scratch(problem, table, target, unit, warps, loads)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from costmodel.config import ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
+from costmodel.resources.rules import Rules, rules_for
 
 
 class MatrixUnit(IntEnum):
@@ -75,10 +76,12 @@ def compute_dtype(problem: Gemm, profile: HardwareProfile) -> str | None:
     return "fp16" if converted and "fp16" in profile.peak_tflops else None
 
 
-def matrix_unit(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> NDArray[np.int64]:
-    """``MatrixUnit`` of each configuration.
+def matrix_unit(
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile, rules: Rules | None = None
+) -> NDArray[np.int64]:
+    """``MatrixUnit`` of each configuration, under ``rules`` (None: the installed Triton's).
 
-    Rules of Triton 3.6 (its NVIDIA and AMD matmul acceleration passes): wgmma takes 64 rows a
+    Triton's NVIDIA and AMD matmul acceleration passes (3.6.0 to 3.9.0): wgmma takes 64 rows a
     warp group of 4 warps, and columns in steps of 16; fp32 in "ieee" has no matrix unit on NVIDIA.
     """
     block_m, block_n = kernel_blocks(table)
@@ -97,6 +100,7 @@ def matrix_unit(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> 
         unit = np.where(tall & deep, int(MatrixUnit.WGMMA), unit)
     elif "tcgen05" in profile.mma:
         warps = np.isin(table.num_warps, (4, 8))
-        floats = problem.dtype != "int8"  # 3.6 gives integers to mma.sync
-        unit = np.where(tall & deep & warps & floats, int(MatrixUnit.TCGEN05), unit)
+        rules = rules or rules_for(profile.backend).rules
+        taken = problem.dtype != "int8" or rules.tcgen05_integers
+        unit = np.where(tall & deep & warps & taken, int(MatrixUnit.TCGEN05), unit)
     return np.asarray(unit, dtype=np.int64)
