@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from costmodel.config import ConfigTable
+from costmodel.resources.case import Case, Column
 from costmodel.resources.conversion import accesses, conversion_scratch
 from costmodel.resources.layouts import (
     COLUMN,
@@ -33,11 +32,8 @@ from costmodel.resources.layouts import (
     tensor_memory,
     wgmma,
 )
-from costmodel.problem import Gemm
-from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, off_k
+from costmodel.resources.matrix_unit import MatrixUnit
 from costmodel.resources.padded import Reach, detour_bytes
-
-Column = NDArray[np.int64]
 
 SUM_BITS = 32
 #: elements of 32 bits in the widest load or store, 16 bytes: the parts of split_k
@@ -198,25 +194,24 @@ _SIZES = 16
 _UNITS = len(MatrixUnit)
 
 
-def epilogue_scratch(
-    problem: Gemm, table: ConfigTable, target: Target, unit: Column, warps: Column, loads: Column
-) -> Column:
-    """Scratch of each configuration's epilogue, in bytes.
-
-    ``loads`` are the widest loads of A and B, in elements (two columns).
-    """
+def epilogue_scratch(case: Case) -> Column:
+    """Scratch of each configuration's epilogue, in bytes."""
+    problem, table, profile = case.problem, case.table, case.profile
+    limit = profile.shared_per_block_bytes if case.rules.detours else None
+    target = Target(profile.warp_size, profile.compute_capability, limit)
     vector = min(_ACCESS_BYTES // problem.out_bytes, problem.row_align("c"))
     output = Output(problem.out_bytes * 8, vector, bool(problem.beta))
-    flat = _flat_loads(problem, table, loads)
-    rows, columns = kernel_blocks(table)
-    numbers = (_log2(rows), _log2(columns), _log2(warps), unit, table.swap, _log2(flat * 2))
+    numbers = (
+        _log2(case.rows), _log2(case.columns), _log2(case.warps), case.unit, table.swap,
+        _log2(_flat_loads(case) * 2),
+    )  # fmt: skip
     radices = (_SIZES, _SIZES, _SIZES, _UNITS, 2, _SIZES)
     key = np.ravel_multi_index(numbers, radices)
     scratch = np.zeros(len(table), dtype=np.int64)
     for template, rule in _SCRATCH.items():
         chosen = table.is_template(template)
         if template == "persistent_tma":
-            chosen = chosen & (table.epilogue_parts > 1)
+            chosen = chosen & (case.parts > 1)
         scratch[chosen] = _by_key(key[chosen], radices, partial(rule, output, target), target.lanes)
     return scratch
 
@@ -237,14 +232,13 @@ def _by_key(
     return np.array(values, dtype=np.int64)[place[key]] if values else key
 
 
-def _flat_loads(problem: Gemm, table: ConfigTable, loads: Column) -> Column:
+def _flat_loads(case: Case) -> Column:
     """``Tile.flat``: A's tile is [rows, K] and B's [K, columns], as the kernel sees them."""
-    rows, columns = kernel_blocks(table)
-    a_off, b_off = off_k(problem, table)
-    swapped = table.swap != 0
-    first, second = np.where(swapped, loads[::-1], loads)
-    a = np.where((table.block_k == columns) & ~a_off, first, 0)
-    return np.maximum(a, np.where((table.block_k == rows) & b_off, second, 0))
+    a, b = case.operands
+    k = case.table.block_k
+    flat_a = np.where((k == case.columns) & ~a.off, a.loads, 0)
+    flat_b = np.where((k == case.rows) & b.off, b.loads, 0)
+    return np.asarray(np.maximum(flat_a, flat_b) // case.size, dtype=np.int64)
 
 
 def _log2(numbers: Column) -> Column:

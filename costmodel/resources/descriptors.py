@@ -1,0 +1,126 @@
+"""What lies beside the ring of a descriptor kernel: barriers, staging, what is turned around."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from costmodel.resources.case import Case, Column
+from costmodel.resources.matrix_unit import MatrixUnit
+from costmodel.resources.ring import pipeline_depth
+
+#: an mbarrier: 8 bytes (PTX ISA)
+BARRIER_BYTES = 8
+#: where the compiler starts another array of barriers
+_BARRIER_ALIGNMENT = 16
+#: a tile that the copy engine swizzles over 32, 64 or 128 bytes starts at 8 times as many
+_SWIZZLE_ROWS = 8
+
+
+def barriers(case: Case) -> Column:
+    """Barriers of descriptor loads, one a buffer, and of tcgen05, one or two.
+
+    Both operands' loads share a barrier where they are issued together. They are not where the
+    operand that the kernel sees first is not contiguous along K, nor where one is turned around
+    in registers: then a second array starts at the next multiple of 16 bytes. wgmma turns what is
+    not contiguous along K unless it is 16 bits wide (PTX ISA); such an operand's ring holds one
+    buffer that no load writes. 8-bit floats under mma.sync are turned on sm_90 and sm_100, since
+    they become fp16 first.
+    """
+    depth = pipeline_depth(case.unit, case.stages)
+    a_off, b_off = (operand.off for operand in case.operands)
+    wgmma = case.on(MatrixUnit.WGMMA) & (case.size != 2)
+    apart = np.where(wgmma, a_off | b_off, a_off) | case.converted
+    first = (depth - np.where(wgmma & a_off & b_off, 1, 0)) * BARRIER_BYTES
+    second = (depth - np.where(wgmma & (a_off | b_off), 1, 0)) * BARRIER_BYTES
+    loads = np.where(apart, _aligned(first, _BARRIER_ALIGNMENT) + second, first)
+    loads = np.where(case.tma, np.where(case.piped, loads, BARRIER_BYTES), 0)
+    # tcgen05 signals its own end: two barriers in a pipeline, one without
+    piped = _aligned(loads, _BARRIER_ALIGNMENT) + 2 * BARRIER_BYTES
+    ends = np.where(case.piped, piped, np.where(case.tma, loads, BARRIER_BYTES))
+    return np.asarray(np.where(case.on(MatrixUnit.TCGEN05), ends, loads), dtype=np.int64)
+
+
+def stored_part(case: Case) -> Column:
+    """A descriptor store's tile, or one part of it.
+
+    With nothing in flight both parts are made before the first is stored, unless beta reads an
+    old part for each.
+    """
+    whole = case.rows * case.columns * case.problem.out_bytes
+    together = ~case.piped & (not case.problem.beta)
+    return np.asarray(np.where(together, whole, whole // case.parts), dtype=np.int64)
+
+
+def beside_ring(case: Case, scratch: Column) -> Column:
+    """The largest of what lives in turns beside the ring and the store.
+
+    Operands that are turned around in registers (8 and 32 bits under wgmma, and without a matrix
+    unit), the ``scratch`` of cutting the tile, the old C that beta reads.
+    """
+    a, b = case.operands
+    # FMA reads an operand along the sums' own order; one at a time is turned
+    plain = np.maximum(np.where(a.off, a.tile, 0), np.where(b.off, 0, b.tile))
+    turned = np.where(case.on(MatrixUnit.NONE), plain, 0)
+    if case.size != 2:
+        both = np.where(a.off, a.tile, 0) + np.where(b.off, b.tile, 0)
+        turned = np.where(case.on(MatrixUnit.WGMMA) & case.piped, both, turned)
+    beside = np.maximum(turned, scratch)
+    if case.problem.beta:
+        return np.maximum(beside, stored_part(case))
+    if case.rules.both_halves_alive:
+        # fp32 sums of 64 rows of tensor memory go out as they are, both halves at once
+        as_is = case.on(MatrixUnit.TCGEN05) & (case.rows == 64) & (case.table.swap == 0)
+        as_is = as_is & (case.parts > 1) & (case.problem.out_bytes == 4) & case.piped
+        beside = np.where(as_is & ~a.off & ~b.off, np.maximum(beside, stored_part(case)), beside)
+    return np.asarray(beside, dtype=np.int64)
+
+
+def descriptor_total(
+    case: Case, ring: Column, barrier_bytes: Column, store: Column, beside: Column
+) -> Column:
+    """Bytes that a descriptor kernel takes, from its parts.
+
+    In flight: ring, store, what lives in turns, barriers. The old C's own barrier counts where
+    nothing hides it: after the loads' barriers, or, where the tile is cut, before them. With
+    nothing in flight all reuse the same bytes.
+    """
+    old = store if case.problem.beta else np.zeros_like(store)
+    shown = (old > 0) & (beside == old)
+    cut = case.parts > 1
+    after = _aligned(barrier_bytes, _BARRIER_ALIGNMENT) + BARRIER_BYTES
+    before = _gap(case, store) + barrier_bytes
+    ends = np.where(shown, np.where(cut, before, after), barrier_bytes)
+    starts = _aligned(ring, _alignment(case, store))
+    piped = starts + store + beside + ends
+    alone = np.maximum.reduce(
+        [ring + barrier_bytes, store, beside + np.where(shown, BARRIER_BYTES, 0)]
+    )
+    return np.asarray(np.where(case.piped, piped, alone), dtype=np.int64)
+
+
+def _gap(case: Case, store: Column) -> Column:
+    """Bytes from the old C's end, over its barrier, to what comes next where the tile is cut.
+
+    An operand whose buffers are smaller than the store is placed after it, at its own alignment.
+    """
+    depth = pipeline_depth(case.unit, case.stages)
+    gap = np.full(len(case.table), _BARRIER_ALIGNMENT, dtype=np.int64)
+    for operand in case.operands:
+        row = np.where(operand.off, operand.outer, case.table.block_k) * case.size
+        late = depth * operand.tile < store
+        gap = np.where(late, np.maximum(gap, _swizzled(row)), gap)
+    return gap
+
+
+def _alignment(case: Case, store: Column) -> Column:
+    """Where a store's tile may start: its rows are C's."""
+    row = np.where(case.table.swap != 0, case.rows, case.columns // case.parts)
+    return _swizzled(row * case.problem.out_bytes)
+
+
+def _swizzled(row_bytes: Column) -> Column:
+    return np.asarray(np.clip(row_bytes, 16, 128) * _SWIZZLE_ROWS, dtype=np.int64)
+
+
+def _aligned(size: Column, alignment: Column | int) -> Column:
+    return np.asarray(-(-size // alignment) * alignment, dtype=np.int64)
