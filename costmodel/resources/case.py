@@ -52,7 +52,8 @@ class Operand:
 
     def row_a_thread(self, size: int) -> Mask:
         """Whether one load is a thread's whole share and a whole row across K."""
-        return self.off & (self.outer * size == self.loads) & (self.share == self.loads)
+        row = (self.outer * size == self.loads) & (self.share == self.loads)
+        return np.asarray(self.off & row, dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,7 @@ class Case:
     operands: tuple[Operand, Operand]
 
     @classmethod
-    def of(
-        cls, problem: Gemm, table: ConfigTable, profile: HardwareProfile, rules: Rules
-    ) -> Case:
+    def of(cls, problem: Gemm, table: ConfigTable, profile: HardwareProfile, rules: Rules) -> Case:
         stages = np.where(table.num_stages > 0, table.num_stages, _DEFAULT_STAGES)
         warps = np.where(table.num_warps > 0, table.num_warps, _DEFAULT_WARPS)
         tma = table.is_template("persistent_tma") & ("tma" in profile.async_copy)
@@ -115,7 +114,7 @@ class Case:
         return self.stages > 1
 
     def on(self, unit: MatrixUnit) -> Mask:
-        return self.unit == unit
+        return np.asarray(self.unit == unit, dtype=bool)
 
     @property
     def in_place(self) -> Mask:
@@ -126,4 +125,5 @@ class Case:
     def converted(self) -> Mask:
         """Whether mma.sync's 8-bit floats pass through registers to become fp16 (sm_90, 100)."""
         newer = bool({"wgmma", "tcgen05"} & set(self.profile.mma))
-        return self.on(MatrixUnit.MMA_SYNC) & (self.problem.dtype.startswith("fp8") and newer)
+        fp8 = self.problem.dtype.startswith("fp8") and newer
+        return np.asarray(self.on(MatrixUnit.MMA_SYNC) & fp8, dtype=bool)

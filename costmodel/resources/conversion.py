@@ -156,8 +156,8 @@ def _shared_rank(one: Sequence[int], other: Sequence[int]) -> int:
 def _turns_of_narrow(source: Layout, target: Layout, bits: int) -> int:
     """Halvings where no pair of instructions moves 16 bytes on both sides."""
     vector = _widest_vector(source, target, bits)
-    tiles = [_narrow_tile(layout, vector, bits) for layout in (source, target)]
-    return _turns(_segment(vector, *tiles, bits, source.size), source, target)
+    written, read = (_narrow_tile(layout, vector, bits) for layout in (source, target))
+    return _turns(_segment(vector, written, read, bits, source.size), source, target)
 
 
 def _widest_vector(source: Layout, target: Layout, bits: int) -> list[int]:

@@ -66,7 +66,7 @@ def beside_ring(case: Case, scratch: Column) -> Column:
         turned = np.where(case.on(MatrixUnit.WGMMA) & case.piped, both, turned)
     beside = np.maximum(turned, scratch)
     if case.problem.beta:
-        return np.maximum(beside, stored_part(case))
+        return np.asarray(np.maximum(beside, stored_part(case)), dtype=np.int64)
     if case.rules.both_halves_alive:
         # fp32 sums of 64 rows of tensor memory go out as they are, both halves at once
         as_is = case.on(MatrixUnit.TCGEN05) & (case.rows == 64) & (case.table.swap == 0)

@@ -81,9 +81,8 @@ def footprint_columns(
         store, beside = stored_part(case), beside_ring(case, scratch)
         total = np.where(case.tma, descriptor_total(case, ring, signals, store, beside), total)
         staging = np.where(case.tma, store + beside, staging)
-    return FootprintColumns(
-        total, ring, staging, scratch, signals, choice.rules.version, choice.assumed
-    )
+    columns = (total, ring, staging, scratch, signals)
+    return FootprintColumns(*columns, choice.rules.version, choice.assumed)
 
 
 def footprint(
@@ -91,5 +90,5 @@ def footprint(
 ) -> Footprint:
     """``footprint_columns`` of one configuration."""
     columns = footprint_columns(problem, ConfigTable.of(config), profile, triton_version)
-    parts = [int(getattr(columns, name)[0]) for name in PARTS]
-    return Footprint(*parts, columns.rules_version, columns.assumed)
+    parts = {name: int(getattr(columns, name)[0]) for name in PARTS}
+    return Footprint(**parts, rules_version=columns.rules_version, assumed=columns.assumed)
