@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 from costmodel.config import ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, matrix_unit, off_k
+from costmodel.resources.matrix_unit import (
+    MatrixUnit,
+    compute_dtype,
+    kernel_blocks,
+    matrix_unit,
+    off_k,
+)
 from costmodel.resources.rules import Rules
 
 Column = NDArray[np.int64]
@@ -28,7 +34,19 @@ def load_bytes(problem: Gemm, table: ConfigTable, operand: str) -> Column:
     """Widest load of an operand, from its rows' alignment and the hints' promise, in bytes."""
     size = problem.element_bytes
     promised = np.where(table.load_bits > 0, table.load_bits, _DEFAULT_LOAD_BITS) // 8
+    promised = np.maximum(promised, size)  # the launcher promises an element at least
     return np.asarray(np.minimum(problem.row_align(operand) * size, promised), dtype=np.int64)
+
+
+def pipeline_depth(unit: Column, stages: Column) -> Column:
+    """Buffers of a pipelined operand.
+
+    wgmma (sm_90) and tcgen05 (sm_100) read operands from shared memory until they complete, so
+    the ring keeps every stage. mma.sync and mfma copy a stage to registers first and free it
+    (sm_80, 86, 89, 120; gfx90a, 942, 950; also sm_90 and 100 where a tile falls back to it).
+    """
+    in_place = (unit == MatrixUnit.WGMMA) | (unit == MatrixUnit.TCGEN05)
+    return np.asarray(np.where(in_place, stages, np.maximum(stages - 1, 1)), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -122,8 +140,24 @@ class Case:
         return self.on(MatrixUnit.WGMMA) | self.on(MatrixUnit.TCGEN05)
 
     @property
+    def thirds(self) -> bool:
+        """Whether fp32 is multiplied as three tf32 products, of parts made in registers."""
+        return self.size == 4 and self.problem.precision == "tf32x3"
+
+    @property
+    def depth(self) -> Column:
+        """Buffers of a pipelined operand."""
+        if self.thirds:
+            return np.maximum(self.stages - 1, 1)
+        return pipeline_depth(self.unit, self.stages)
+
+    @property
     def converted(self) -> Mask:
-        """Whether mma.sync's 8-bit floats pass through registers to become fp16 (sm_90, 100)."""
+        """Whether mma.sync's 8-bit floats pass through registers to become fp16.
+
+        So they do on sm_90 and sm_100, and where the chip cannot multiply them.
+        """
         newer = bool({"wgmma", "tcgen05"} & set(self.profile.mma))
-        fp8 = self.problem.dtype.startswith("fp8") and newer
+        fp8 = self.problem.dtype.startswith("fp8")
+        fp8 = fp8 and (newer or compute_dtype(self.problem, self.profile) != self.problem.dtype)
         return np.asarray(self.on(MatrixUnit.MMA_SYNC) & fp8, dtype=bool)

@@ -6,7 +6,6 @@ import numpy as np
 
 from costmodel.resources.case import Case, Column
 from costmodel.resources.matrix_unit import MatrixUnit
-from costmodel.resources.ring import pipeline_depth
 
 #: an mbarrier: 8 bytes (PTX ISA)
 BARRIER_BYTES = 8
@@ -26,16 +25,18 @@ def barriers(case: Case) -> Column:
     buffer that no load writes. 8-bit floats under mma.sync are turned on sm_90 and sm_100, since
     they become fp16 first.
     """
-    depth = pipeline_depth(case.unit, case.stages)
+    depth = case.depth
     a_off, b_off = (operand.off for operand in case.operands)
-    wgmma = case.on(MatrixUnit.WGMMA) & (case.size != 2)
+    wgmma = case.on(MatrixUnit.WGMMA) & (case.size != 2) & (not case.thirds)
     apart = np.where(wgmma, a_off | b_off, a_off) | case.converted
+    apart = apart | (case.thirds & ~case.on(MatrixUnit.TCGEN05))
     first = (depth - np.where(wgmma & a_off & b_off, 1, 0)) * BARRIER_BYTES
     second = (depth - np.where(wgmma & (a_off | b_off), 1, 0)) * BARRIER_BYTES
     loads = np.where(apart, _aligned(first, _BARRIER_ALIGNMENT) + second, first)
     loads = np.where(case.tma, np.where(case.piped, loads, BARRIER_BYTES), 0)
     # tcgen05 signals its own end: two barriers in a pipeline, one without
-    piped = _aligned(loads, _BARRIER_ALIGNMENT) + 2 * BARRIER_BYTES
+    signals = BARRIER_BYTES if case.thirds else 2 * BARRIER_BYTES
+    piped = _aligned(loads, _BARRIER_ALIGNMENT) + signals
     ends = np.where(case.piped, piped, np.where(case.tma, loads, BARRIER_BYTES))
     return np.asarray(np.where(case.on(MatrixUnit.TCGEN05), ends, loads), dtype=np.int64)
 
@@ -61,7 +62,9 @@ def beside_ring(case: Case, scratch: Column) -> Column:
     # FMA reads an operand along the sums' own order; one at a time is turned
     plain = np.maximum(np.where(a.off, a.tile, 0), np.where(b.off, 0, b.tile))
     turned = np.where(case.on(MatrixUnit.NONE), plain, 0)
-    if case.size != 2:
+    if case.thirds:
+        turned = np.where(case.in_place, 2 * b.tile, turned)
+    elif case.size != 2:
         both = np.where(a.off, a.tile, 0) + np.where(b.off, b.tile, 0)
         turned = np.where(case.on(MatrixUnit.WGMMA) & case.piped, both, turned)
     beside = np.maximum(turned, scratch)
@@ -103,7 +106,7 @@ def _gap(case: Case, store: Column) -> Column:
 
     An operand whose buffers are smaller than the store is placed after it, at its own alignment.
     """
-    depth = pipeline_depth(case.unit, case.stages)
+    depth = case.depth
     gap = np.full(len(case.table), _BARRIER_ALIGNMENT, dtype=np.int64)
     for operand in case.operands:
         row = np.where(operand.off, operand.outer, case.table.block_k) * case.size

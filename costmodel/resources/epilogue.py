@@ -106,26 +106,27 @@ def epilogue_scratch(case: Case) -> Column:
     )  # fmt: skip
     radices = (_SIZES, _SIZES, _SIZES, _UNITS, 2, _SIZES)
     key = np.ravel_multi_index(numbers, radices)
+    made = partial(Tile, lanes=target.lanes, chained=case.thirds)
     scratch = np.zeros(len(table), dtype=np.int64)
     for template, rule in _SCRATCH.items():
         chosen = table.is_template(template)
         if template == "persistent_tma":
             chosen = chosen & (case.parts > 1)
-        scratch[chosen] = _by_key(key[chosen], radices, partial(rule, output, target), target.lanes)
+        scratch[chosen] = _by_key(key[chosen], radices, partial(rule, output, target), made)
     return scratch
 
 
 def _by_key(
-    key: Column, radices: tuple[int, ...], rule: Callable[[Tile], int], lanes: int
+    key: Column, radices: tuple[int, ...], rule: Callable[[Tile], int], made: Callable[..., Tile]
 ) -> Column:
-    """``rule`` of the tile that each key stands for, called once a distinct key."""
+    """``rule`` of the tile ``made`` for each key, called once a distinct key."""
     present = np.zeros(int(np.prod(radices)), dtype=bool)
     present[key] = True
     distinct = np.flatnonzero(present)
     place = np.zeros(len(present), dtype=np.int32)
     place[distinct] = np.arange(len(distinct))
     values = [
-        rule(Tile(1 << m, 1 << n, 1 << w, u, bool(s), (1 << f) >> 1, lanes))
+        rule(made(1 << m, 1 << n, 1 << w, u, bool(s), (1 << f) >> 1))
         for m, n, w, u, s, f in np.stack(np.unravel_index(distinct, radices), axis=1).tolist()
     ]
     return np.array(values, dtype=np.int64)[place[key]] if values else key

@@ -19,10 +19,10 @@ from costmodel.profile import HardwareProfile
 from costmodel.resources.case import LEAST_ASYNC_BYTES as LEAST_ASYNC_BYTES
 from costmodel.resources.case import Case, Column
 from costmodel.resources.case import load_bytes as load_bytes
+from costmodel.resources.case import pipeline_depth as pipeline_depth
 from costmodel.resources.descriptors import barriers, beside_ring, descriptor_total, stored_part
 from costmodel.resources.epilogue import epilogue_scratch
 from costmodel.resources.ring import operand_ring
-from costmodel.resources.ring import pipeline_depth as pipeline_depth
 from costmodel.resources.rules import rules_for
 
 #: attributes of a footprint that are bytes

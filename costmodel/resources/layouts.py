@@ -103,9 +103,14 @@ def mma_sync_warps(rows: int, columns: int, warps: int) -> tuple[int, int]:
     return along_m, along_n
 
 
-def mma_sync(rows: int, columns: int, warps: int) -> Layout:
-    """Sums of mma.sync m16n8 (PTX ISA): two columns and two rows 8 apart a thread."""
+def mma_sync(rows: int, columns: int, warps: int, chained: bool = False) -> Layout:
+    """Sums of mma.sync m16n8 (PTX ISA): two columns and two rows 8 apart a thread.
+
+    Where several products of a tile follow one another all warps lie along its longer side.
+    """
     along_m, along_n = mma_sync_warps(rows, columns, warps)
+    if chained:
+        along_m, along_n = (warps, 1) if rows >= columns else (1, warps)
     deal = _Deal(rows, columns)
     registers = deal.take(COLUMN, 1)
     lanes = deal.take(COLUMN, 2) + deal.take(ROW, 3)

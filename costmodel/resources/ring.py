@@ -11,17 +11,6 @@ from costmodel.resources.matrix_unit import MatrixUnit
 _ALIGNMENT = 16
 
 
-def pipeline_depth(unit: Column, stages: Column) -> Column:
-    """Buffers of a pipelined operand.
-
-    wgmma (sm_90) and tcgen05 (sm_100) read operands from shared memory until they complete, so
-    the ring keeps every stage. mma.sync and mfma copy a stage to registers first and free it
-    (sm_80, 86, 89, 120; gfx90a, 942, 950; also sm_90 and 100 where a tile falls back to it).
-    """
-    in_place = (unit == MatrixUnit.WGMMA) | (unit == MatrixUnit.TCGEN05)
-    return np.asarray(np.where(in_place, stages, np.maximum(stages - 1, 1)), dtype=np.int64)
-
-
 def operand_ring(case: Case) -> Column:
     """Bytes of all buffers that loads write, of each configuration."""
     single = [~case.tma & _single(case, operand) for operand in case.operands]
@@ -29,6 +18,9 @@ def operand_ring(case: Case) -> Column:
         return _amd_ring(case, single)
     both = zip(case.operands, single, strict=True)
     buffers = [_buffers(case, operand, one) for operand, one in both]
+    if case.thirds:
+        # the second operand's parts lie beside the ring; descriptors': see beside_ring
+        buffers[1] = buffers[1] + np.where(case.in_place & ~case.tma, 2, 0)
     if case.size == 4 and case.rules.tensor_memory_operand:
         # loaded word by word across K, a first operand passes through tensor memory
         first = case.operands[0]
@@ -44,15 +36,21 @@ def operand_ring(case: Case) -> Column:
     # with nothing in flight and operands read into registers, one buffer serves both in turn
     alone = ~case.piped & case.tma & ~case.in_place
     alone = alone | (case.converted & (~case.piped | (single[0] & single[1])))
-    return np.asarray(np.where(alone, np.maximum(*tiles), ring), dtype=np.int64)
+    turns = np.maximum(*tiles)
+    if case.thirds:
+        alone = ~case.piped
+        turns = np.where(case.in_place & ~case.tma, np.maximum(turns, 2 * tiles[1]), turns)
+    return np.asarray(np.where(alone, turns, ring), dtype=np.int64)
 
 
 def _buffers(case: Case, operand: Operand, single: Mask) -> Column:
     """Buffers of one operand on NVIDIA."""
     tcgen05 = case.on(MatrixUnit.TCGEN05)
-    depth = pipeline_depth(case.unit, case.stages)
+    depth = case.depth
     # tcgen05 still reads the last buffer when the next is written
     buffers = np.where(single, np.where(tcgen05 & case.piped, 2, 1), depth)
+    if case.thirds:
+        return np.asarray(np.where(single, 1, depth), dtype=np.int64)
     if case.size == 4:
         # tcgen05 takes 4-byte operands along K alone: descriptors' others are turned, in two more
         turned = tcgen05 & case.piped & case.tma & operand.off
@@ -84,7 +82,7 @@ def _single(case: Case, operand: Operand) -> Mask:
 def _amd_ring(case: Case, single: list[Mask]) -> Column:
     """AMD's ring: with nothing in flight one operand's buffer is dead before the other's."""
     tiles = [operand.tile for operand in case.operands]
-    depth = pipeline_depth(case.unit, case.stages)
+    depth = case.depth
     ring = sum(np.where(one, 1, depth) * tile for one, tile in zip(single, tiles, strict=True))
     alone = ~case.piped | (single[0] & single[1])
     if case.profile.target in case.rules.async_copies:

@@ -27,7 +27,6 @@ from costmodel.resources.padded import Reach
 _MFMA_VECTOR = 4
 
 _SUMS: dict[int, Callable[[int, int, int], Layout]] = {
-    MatrixUnit.MMA_SYNC: mma_sync,
     MatrixUnit.WGMMA: wgmma,
     MatrixUnit.TCGEN05: tensor_memory,
     MatrixUnit.MFMA: mfma,
@@ -71,6 +70,7 @@ class Tile:
 
     ``flat`` is the widest load, in elements, of an operand whose tile has C's own sides and runs
     along its columns, 0 where there is none: loads of equal shape and order share a layout.
+    ``chained``: several products of the tile follow one another (tf32x3).
     """
 
     rows: int
@@ -80,8 +80,11 @@ class Tile:
     swap: bool
     flat: int = 0
     lanes: int = 32
+    chained: bool = False
 
     def sums(self) -> Layout:
+        if self.unit == MatrixUnit.MMA_SYNC:
+            return mma_sync(self.rows, self.columns, self.warps, self.chained)
         if self.unit == MatrixUnit.NONE:
             return plain(self.rows, self.columns, self.warps, self.lanes)
         return _SUMS[self.unit](self.rows, self.columns, self.warps)
