@@ -55,27 +55,39 @@ def stored_part(case: Case) -> Column:
 def beside_ring(case: Case, scratch: Column) -> Column:
     """The largest of what lives in turns beside the ring and the store.
 
-    Operands that are turned around in registers (8 and 32 bits under wgmma, and without a matrix
-    unit), the ``scratch`` of cutting the tile, the old C that beta reads.
+    What is turned around in registers, the ``scratch`` of cutting the tile, the old C that beta
+    reads. Under tcgen05 the last operands are still read while the tile is cut.
+    """
+    turned = _turned(case)
+    together = np.where(case.on(MatrixUnit.TCGEN05), turned + scratch, np.maximum(turned, scratch))
+    if case.problem.beta:
+        return np.asarray(np.maximum(together, stored_part(case)), dtype=np.int64)
+    problem = case.problem
+    if case.rules.both_halves_alive and problem.out_bytes == 4 and problem.batch == 1:
+        # fp32 sums of tensor memory go out as they are, both halves at once
+        as_is = case.on(MatrixUnit.TCGEN05) & (case.table.swap == 0) & (case.parts > 1)
+        together = np.where(as_is & case.piped, np.maximum(together, stored_part(case)), together)
+    return np.asarray(together, dtype=np.int64)
+
+
+def _turned(case: Case) -> Column:
+    """Operands that pass through registers to lie as the matrix unit, or FMA, wants them.
+
+    wgmma takes 8- and 32-bit types along K alone, tcgen05 32-bit ones (PTX ISA), of which it holds
+    two. FMA reads an operand along the sums' own order, one at a time. Of tf32x3 the second
+    operand's two parts are held.
     """
     a, b = case.operands
-    # FMA reads an operand along the sums' own order; one at a time is turned
+    across = np.where(a.off, a.tile, 0) + np.where(b.off, b.tile, 0)
+    if case.thirds:
+        return np.where(case.in_place, 2 * b.tile, 0)
     plain = np.maximum(np.where(a.off, a.tile, 0), np.where(b.off, 0, b.tile))
     turned = np.where(case.on(MatrixUnit.NONE), plain, 0)
-    if case.thirds:
-        turned = np.where(case.in_place, 2 * b.tile, turned)
-    elif case.size != 2:
-        both = np.where(a.off, a.tile, 0) + np.where(b.off, b.tile, 0)
-        turned = np.where(case.on(MatrixUnit.WGMMA) & case.piped, both, turned)
-    beside = np.maximum(turned, scratch)
-    if case.problem.beta:
-        return np.asarray(np.maximum(beside, stored_part(case)), dtype=np.int64)
-    if case.rules.both_halves_alive:
-        # fp32 sums of 64 rows of tensor memory go out as they are, both halves at once
-        as_is = case.on(MatrixUnit.TCGEN05) & (case.rows == 64) & (case.table.swap == 0)
-        as_is = as_is & (case.parts > 1) & (case.problem.out_bytes == 4) & case.piped
-        beside = np.where(as_is & ~a.off & ~b.off, np.maximum(beside, stored_part(case)), beside)
-    return np.asarray(beside, dtype=np.int64)
+    if case.size != 2:
+        turned = np.where(case.on(MatrixUnit.WGMMA) & case.piped, across, turned)
+    if case.size == 4:
+        turned = np.where(case.on(MatrixUnit.TCGEN05) & case.piped, 2 * across, turned)
+    return np.asarray(turned, dtype=np.int64)
 
 
 def descriptor_total(

@@ -51,10 +51,6 @@ def _buffers(case: Case, operand: Operand, single: Mask) -> Column:
     buffers = np.where(single, np.where(tcgen05 & case.piped, 2, 1), depth)
     if case.thirds:
         return np.asarray(np.where(single, 1, depth), dtype=np.int64)
-    if case.size == 4:
-        # tcgen05 takes 4-byte operands along K alone: descriptors' others are turned, in two more
-        turned = tcgen05 & case.piped & case.tma & operand.off
-        buffers = buffers + np.where(turned, 2, 0)
     if case.size != 2:
         # wgmma's turned operand has a buffer that no load writes: see descriptors.beside_ring
         turned = case.tma & case.on(MatrixUnit.WGMMA) & case.piped & operand.off

@@ -19,7 +19,7 @@ class Rules:
     - ``tcgen05_integers``: int8 is multiplied by tcgen05 on sm_100, as 8-bit floats are.
     - ``tensor_memory_operand``: on sm_100 a first operand of 4-byte words, loaded word by word
       across K, passes through tensor memory and frees its stage.
-    - ``both_halves_alive``: on sm_100 both halves of a cut fp32 tile of 64 rows are staged at once.
+    - ``both_halves_alive``: on sm_100 both halves of a cut fp32 tile are staged at once.
     - ``detours``: AMD moves a tile that is larger than shared memory by way of a third layout.
     - ``async_copies``: AMD targets whose loads go to shared memory directly: a ring of all stages,
       padded.
