@@ -99,17 +99,15 @@ def descriptor_total(
     nothing hides it: after the loads' barriers, or, where the tile is cut, before them. With
     nothing in flight all reuse the same bytes.
     """
-    old = store if case.problem.beta else np.zeros_like(store)
-    shown = (old > 0) & (beside == old)
-    cut = case.parts > 1
-    after = _aligned(barrier_bytes, _BARRIER_ALIGNMENT) + BARRIER_BYTES
-    before = _gap(case, store) + barrier_bytes
-    ends = np.where(shown, np.where(cut, before, after), barrier_bytes)
-    starts = _aligned(ring, _alignment(case, store))
-    piped = starts + store + beside + ends
-    alone = np.maximum.reduce(
-        [ring + barrier_bytes, store, beside + np.where(shown, BARRIER_BYTES, 0)]
-    )
+    ends, alone_end = barrier_bytes, beside
+    if case.problem.beta:
+        shown = beside == store
+        after = _aligned(barrier_bytes, _BARRIER_ALIGNMENT) + BARRIER_BYTES
+        before = _gap(case, store) + barrier_bytes
+        ends = np.where(shown, np.where(case.parts > 1, before, after), barrier_bytes)
+        alone_end = beside + np.where(shown, BARRIER_BYTES, 0)
+    piped = _aligned(ring, _alignment(case, store)) + store + beside + ends
+    alone = np.maximum(np.maximum(ring + barrier_bytes, store), alone_end)
     return np.asarray(np.where(case.piped, piped, alone), dtype=np.int64)
 
 
@@ -138,4 +136,5 @@ def _swizzled(row_bytes: Column) -> Column:
 
 
 def _aligned(size: Column, alignment: Column | int) -> Column:
-    return np.asarray(-(-size // alignment) * alignment, dtype=np.int64)
+    # powers of two, so that no column is divided
+    return np.asarray((size + alignment - 1) & -alignment, dtype=np.int64)

@@ -91,6 +91,8 @@ _SCRATCH: dict[str, Callable[[Output, Target, Tile], int]] = {
 #: sides, warps and vectors are told apart by their logarithm: 2^15 is the most a knob may be
 _SIZES = 16
 _UNITS = len(MatrixUnit)
+#: a load has at most 16 elements, and twice as many tell 0 from 1
+_LOADS = 6
 
 
 def epilogue_scratch(case: Case) -> Column:
@@ -104,15 +106,17 @@ def epilogue_scratch(case: Case) -> Column:
         _log2(case.rows), _log2(case.columns), _log2(case.warps), case.unit, table.swap,
         _log2(_flat_loads(case) * 2),
     )  # fmt: skip
-    radices = (_SIZES, _SIZES, _SIZES, _UNITS, 2, _SIZES)
-    key = np.ravel_multi_index(numbers, radices)
+    radices = (_SIZES, _SIZES, _SIZES, _UNITS, 2, _LOADS)
+    key = np.ravel_multi_index(numbers, radices, mode="clip")
     made = partial(Tile, lanes=target.lanes, chained=case.thirds)
     scratch = np.zeros(len(table), dtype=np.int64)
     for template, rule in _SCRATCH.items():
         chosen = table.is_template(template)
         if template == "persistent_tma":
             chosen = chosen & (case.parts > 1)
-        scratch[chosen] = _by_key(key[chosen], radices, partial(rule, output, target), made)
+        if chosen.any():
+            found = _by_key(key[chosen], radices, partial(rule, output, target), made)
+            scratch[chosen] = found
     return scratch
 
 
@@ -129,7 +133,7 @@ def _by_key(
         rule(made(1 << m, 1 << n, 1 << w, u, bool(s), (1 << f) >> 1))
         for m, n, w, u, s, f in np.stack(np.unravel_index(distinct, radices), axis=1).tolist()
     ]
-    return np.array(values, dtype=np.int64)[place[key]] if values else key
+    return np.array(values, dtype=np.int64)[place[key]]
 
 
 def _flat_loads(case: Case) -> Column:
