@@ -11,8 +11,8 @@ from costmodel.resources.matrix_unit import MatrixUnit
 BARRIER_BYTES = 8
 #: where the compiler starts another array of barriers
 _BARRIER_ALIGNMENT = 16
-#: a tile that the copy engine swizzles over 32, 64 or 128 bytes starts at 8 times as many
-_SWIZZLE_ROWS = 8
+#: where a tile without a swizzle may start
+_LEAST_ALIGNMENT = 128
 
 
 def barriers(case: Case) -> Column:
@@ -106,7 +106,7 @@ def descriptor_total(
         before = _gap(case, store) + barrier_bytes
         ends = np.where(shown, np.where(case.parts > 1, before, after), barrier_bytes)
         alone_end = beside + np.where(shown, BARRIER_BYTES, 0)
-    piped = _aligned(ring, _alignment(case, store)) + store + beside + ends
+    piped = ring + _gap_before(case, store) + store + beside + ends
     alone = np.maximum(np.maximum(ring + barrier_bytes, store), alone_end)
     return np.asarray(np.where(case.piped, piped, alone), dtype=np.int64)
 
@@ -114,25 +114,28 @@ def descriptor_total(
 def _gap(case: Case, store: Column) -> Column:
     """Bytes from the old C's end, over its barrier, to what comes next where the tile is cut.
 
-    An operand whose buffers are smaller than the store is placed after it, at its own alignment.
+    Buffers are placed by size: those smaller than the store come after it, at their alignment.
     """
-    depth = case.depth
     gap = np.full(len(case.table), _BARRIER_ALIGNMENT, dtype=np.int64)
     for operand in case.operands:
         row = np.where(operand.off, operand.outer, case.table.block_k) * case.size
-        late = depth * operand.tile < store
-        gap = np.where(late, np.maximum(gap, _swizzled(row)), gap)
+        late = case.depth * operand.tile < store
+        gap = np.where(late, np.maximum(gap, _alignment(row)), gap)
     return gap
 
 
-def _alignment(case: Case, store: Column) -> Column:
-    """Where a store's tile may start: its rows are C's."""
+def _gap_before(case: Case, store: Column) -> Column:
+    """Bytes between the buffers that are larger than the store and its tile, by its alignment."""
+    buffers = [case.depth * operand.tile for operand in case.operands]
+    before = np.asarray(sum(np.where(held > store, held, 0) for held in buffers), dtype=np.int64)
     row = np.where(case.table.swap != 0, case.rows, case.columns // case.parts)
-    return _swizzled(row * case.problem.out_bytes)
+    return _aligned(before, _alignment(row * case.problem.out_bytes)) - before
 
 
-def _swizzled(row_bytes: Column) -> Column:
-    return np.asarray(np.clip(row_bytes, 16, 128) * _SWIZZLE_ROWS, dtype=np.int64)
+def _alignment(row_bytes: Column) -> Column:
+    """Where a tile of such rows may start: 8 times the swizzle, of 128, 64, 32 or 16 bytes."""
+    wider = [row_bytes >= width for width in (32, 64, 128)]
+    return np.asarray(_LEAST_ALIGNMENT << sum(w.astype(np.int64) for w in wider), dtype=np.int64)
 
 
 def _aligned(size: Column, alignment: Column | int) -> Column:

@@ -33,8 +33,10 @@ def kernel_blocks(table: ConfigTable) -> tuple[NDArray[np.int64], NDArray[np.int
 
 
 def contiguous_along_k(problem: Gemm, operand: str) -> bool:
-    """Whether the stored rows of "a" or "b" run along K."""
-    return problem.layout[0] == "n" if operand == "a" else problem.layout[1] == "t"
+    """Whether the stored rows of "a" or "b" run along K; a single row of A always does."""
+    if operand == "b":
+        return problem.layout[1] == "t"
+    return problem.layout[0] == "n" or problem.m == 1
 
 
 def off_k(problem: Gemm, table: ConfigTable) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -22,9 +22,9 @@ def operand_ring(case: Case) -> Column:
         # the second operand's parts lie beside the ring; descriptors': see beside_ring
         buffers[1] = buffers[1] + np.where(case.in_place & ~case.tma, 2, 0)
     if case.size == 4 and case.rules.tensor_memory_operand:
-        # loaded word by word across K, a first operand passes through tensor memory
+        # loaded word by word across K, a first operand passes through tensor memory (128 rows)
         first = case.operands[0]
-        freed = case.on(MatrixUnit.TCGEN05) & ~case.tma & first.off
+        freed = case.on(MatrixUnit.TCGEN05) & ~case.tma & first.off & (case.rows >= 128)
         freed = freed & (first.loads == LEAST_ASYNC_BYTES)
         buffers[0] = np.where(freed, np.maximum(case.stages - 1, 1), buffers[0])
     tiles = [operand.tile for operand in case.operands]
