@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
-from costmodel.resources.footprint import footprint, footprint_columns
+from costmodel.resources.footprint import PARTS, footprint, footprint_columns
+from costmodel.resources.survey import TARGETS, read_results
 
 DATA = Path(__file__).parent / "data"
 CHIPS = {name: load_profile(name) for name in ("a100-sxm-80gb", "h100-sxm", "rtx-4090", "mi300x")}
@@ -266,6 +268,38 @@ def test_our_kernels_take_what_we_predict(case, compiled):
     assert shared_bytes(case.chip, case.problem, case.config) == actual
 
 
+# --- against every survey of the compiler that is kept: the version is in the file's name --------
+
+SURVEYS = sorted(
+    Path(str(resources.files("costmodel.data"))).glob("compiler/survey_triton-*.jsonl")
+)
+SMALL_BYTES = 32 * 1024
+
+
+def surveyed(path):
+    """(target, bytes predicted under the file's version, the compiler's bytes, the limit)."""
+    version = path.stem.removeprefix("survey_triton-")
+    for entry in read_results(path):
+        if "shared" in entry:
+            target, problem, knobs = json.loads(entry["key"])
+            profile = load_profile(TARGETS[target])
+            found = footprint(Gemm(**problem), KernelConfig(**knobs), profile, version)
+            assert (found.rules_version, found.assumed) == (version, False)
+            yield target, found.shared_bytes, entry["shared"], profile.shared_per_block_bytes
+
+
+@pytest.mark.parametrize("path", SURVEYS, ids=lambda path: path.stem)
+def test_of_a_surveys_large_totals_99_percent_are_exact_and_every_verdict_is_right(path):
+    rows = list(surveyed(path))
+    assert {target for target, *_ in rows} == set(TARGETS)
+    for target in TARGETS:
+        own = [row[1:] for row in rows if row[0] == target]
+        large = [(said, took) for said, took, _ in own if max(said, took) > SMALL_BYTES]
+        assert len(large) >= 100
+        assert sum(said == took for said, took in large) >= 0.99 * len(large), target
+        assert all((said <= limit) == (took <= limit) for said, took, limit in own), target
+
+
 # --- whatever the configuration ------------------------------------------------------------------
 
 CONFIGS = st.builds(
@@ -295,8 +329,9 @@ PROBLEMS = st.builds(
 def test_one_row_is_the_column_calls_row_and_nothing_raises(problem, configs, chip):
     columns = footprint_columns(problem, ConfigTable.of(configs), CHIPS[chip])
     for row, config in enumerate(configs):
-        one = asdict(footprint(problem, config, CHIPS[chip]))
-        assert one == {name: getattr(columns, name)[row] for name in one}
+        found = footprint(problem, config, CHIPS[chip])
+        one = {name: getattr(found, name) for name in PARTS}
+        assert one == {name: getattr(columns, name)[row] for name in PARTS}
         assert all(type(value) is int for value in one.values())
         assert one["shared_bytes"] >= one["operand_ring_bytes"] > 0
     assert columns.shared_bytes.shape == (len(configs),)
