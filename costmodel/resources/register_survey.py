@@ -13,40 +13,70 @@ from dataclasses import replace
 import numpy as np
 
 from costmodel.config import ConfigTable, KernelConfig
+from costmodel.dtypes import OPERANDS
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, load_profile
 from costmodel.resources.legality import RULES
+from costmodel.resources.matrix_unit import compute_dtype
 from costmodel.resources.survey import TARGETS, Draw, draw_problem
 
-#: sums that a thread holds, and how often a draw that holds so many is kept: a file gives a
-#: thread 255 registers (NVIDIA) or 512 (AMD)
-_KEPT = {"cuda": {32: 0.15, 64: 0.4, 128: 1.0, 256: 1.0, 512: 0.12},
-         "hip": {32: 0.1, 64: 0.3, 128: 0.6, 256: 1.0, 512: 0.4}}  # fmt: skip
+#: the share of a thread's registers that its sums would take, and how often such a draw is kept:
+#: at a half, all else decides
+_KEPT = {1 / 8: 0.15, 1 / 4: 0.4, 1 / 2: 1.0, 1: 0.35, 2: 0.06}
 _KEPT_OTHERWISE = 0.03
+#: a thread's registers where few warps share the file, in round numbers
+_MOST_REGISTERS = {"cuda": 256, "hip": 512}
 #: elements of operands a thread loads in one step: more take minutes to compile
 _MOST_LOADS = 512
 
 
-def register_draws(target: str, count: int, seed: int) -> list[Draw]:
-    """The first ``count`` distinct draws for a target; a larger count only adds to them."""
+#: of each target: most, and twice as many where a matrix instruction has one target alone
+COUNTS = {target: 280 if target in ("sm_90", "sm_100") else 140 for target in TARGETS}
+CONVERTED_COUNT = 25
+
+
+def all_register_draws(target: str, seed: int = 1) -> list[Draw]:
+    """What the committed rows were drawn from, for one target."""
+    return [
+        *register_draws(target, COUNTS[target], seed),
+        *register_draws(target, CONVERTED_COUNT, seed, converted=True),
+    ]
+
+
+def register_draws(target: str, count: int, seed: int, *, converted: bool = False) -> list[Draw]:
+    """The first ``count`` distinct draws for a target; a larger count only adds to them.
+
+    ``converted``: of the types that are widened to fp16 on that target; none where there are none.
+    """
+    profile = load_profile(TARGETS[target])
+    dtypes = [
+        d for d in OPERANDS if compute_dtype(Gemm(1, 1, 1, dtype=d), profile) not in (d, None)
+    ]
+    if converted and not dtypes:
+        return []
     found: dict[str, Draw] = {}
-    for draw in _draws(target, seed):
+    for draw in _draws(target, seed, dtypes if converted else []):
         found.setdefault(draw.key(), draw)
         if len(found) == count:
             break
     return list(found.values())
 
 
-def _draws(target: str, seed: int) -> Iterator[Draw]:
+def _draws(target: str, seed: int, dtypes: list[str]) -> Iterator[Draw]:
     number = int.from_bytes(target.encode(), "big") % 2**32
-    rng = np.random.default_rng([seed, number])
+    rng = np.random.default_rng([seed, number] + ([1] if dtypes else []))
     profile = load_profile(TARGETS[target])
     while True:
         problem = _problem(rng, profile)
+        if dtypes:
+            problem = Gemm.of(problem, dtype=str(rng.choice(dtypes)))
         config = _config(rng, profile)
-        sums = config.block_m * config.block_n // (profile.warp_size * (config.num_warps or 4))
-        keep = rng.random() < _KEPT[profile.backend].get(sums, _KEPT_OTHERWISE)
-        if keep and sums <= 512 and _runs(problem, config, profile):
+        threads = profile.warp_size * (config.num_warps or 4)
+        file = (profile.registers_per_unit or 65536) // threads
+        most = min(_MOST_REGISTERS[profile.backend], file)
+        share = config.block_m * config.block_n / threads / most
+        keep = rng.random() < _KEPT.get(share, _KEPT_OTHERWISE)
+        if keep and share <= 2 and _runs(problem, config, profile):
             yield Draw(target, problem, config)
 
 
@@ -63,7 +93,7 @@ def _config(rng: np.random.Generator, profile: HardwareProfile) -> KernelConfig:
         template,
         block_m=int(rng.choice([16, 32, 64, 128, 256], p=(0.05, 0.1, 0.25, 0.35, 0.25))),
         block_n=int(rng.choice([16, 32, 64, 128, 256], p=(0.05, 0.1, 0.25, 0.35, 0.25))),
-        block_k=int(rng.choice([16, 32, 64, 128], p=(0.1, 0.35, 0.4, 0.15))),
+        block_k=int(rng.choice([16, 32, 64, 128], p=(0.1, 0.3, 0.35, 0.25))),
         split_k=4 if template == "split_k" else 1,
         num_warps=int(rng.choice([1, 2, 4, 8, 16], p=(0.05, 0.12, 0.43, 0.33, 0.07))),
         num_stages=int(rng.choice([1, 2, 3, 4], p=(0.15, 0.35, 0.35, 0.15))),

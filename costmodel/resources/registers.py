@@ -1,52 +1,77 @@
-"""Registers a thread, predicted from the tile: what the accumulator and the operands need."""
+"""Registers a thread, predicted from the tile: what it needs, what the compiler takes, spills."""
 
 from __future__ import annotations
 
+import functools
+import json
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.config import ConfigTable
+from costmodel.paths import packaged
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, matrix_unit
+from costmodel.resources.matrix_unit import MatrixUnit, matrix_unit
+from costmodel.resources.register_terms import PHASES, register_limit, register_terms
 
-#: addresses, loop state and barriers of our templates (ptxas on sm_90: 38 to 60 where the
-#: accumulator takes 8)
-_OVERHEAD = 44
+Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class RegisterColumns:
-    """Registers a thread as the compiler would like them, and those that do not fit."""
+    """Registers a thread: those it would have, those it gets, and those that do not fit.
 
-    wanted: NDArray[np.float64]
+    ``wanted`` is what the compiler takes where there is room and never more than the limit unless
+    a thread cannot do with less; then ``spilled`` is the excess over the limit. A spilled
+    register is at least 4 bytes of stores a thread on NVIDIA and one spilled VGPR on AMD.
+    """
+
+    wanted: Column
     allocated: NDArray[np.int64]
-    spilled: NDArray[np.float64]
+    spilled: Column
 
 
 def register_columns(
     problem: Gemm, table: ConfigTable, profile: HardwareProfile
 ) -> RegisterColumns:
-    """Predict registers a thread; ``spilled`` is the excess over what a thread may have.
+    """Predict registers a thread and spills, one entry a configuration.
 
-    A thread may have ``max_registers_per_thread``, or less where many warps share the file.
+    Two formulas over ``register_terms``, each the larger of the K loop's and the store's: what a
+    thread must hold at once, and what the compiler takes where there is room (it loads ahead).
+    Coefficients a matrix unit, fitted on full compiles (``fit_registers``; figures in
+    docs/registers-table.md).
     """
-    block_m, block_n = kernel_blocks(table)
-    threads = np.maximum(table.num_warps, 1) * profile.warp_size
-    accumulator = block_m * block_n / threads
-    unit = matrix_unit(problem, table, profile)
-    # mma.sync holds both operands' fragments of a 16-deep step in registers, 4 bytes each;
-    # every warp of a row or column of warps holds its own copy: about a side a warp
-    rows_of_warps = np.clip(np.maximum(table.num_warps, 1), 1, np.maximum(block_m // 16, 1))
-    columns_of_warps = np.maximum(table.num_warps // rows_of_warps, 1)
-    deep = 16 * problem.element_bytes / 4 / profile.warp_size
-    fragments = (block_m / rows_of_warps + block_n / columns_of_warps) * deep
-    wanted = _OVERHEAD + accumulator + np.where(unit == MatrixUnit.WGMMA, 0.0, fragments)
-    most = min(profile.max_registers_per_thread or 255, 255)
-    file = profile.registers_per_unit or 65536
-    limit = np.minimum(most, file // threads)
+    limit = register_limit(table, profile)
+    terms = register_terms(problem, table, profile)
+    needed, taken = predicted(terms, matrix_unit(problem, table, profile), coefficients())
+    wanted = np.where(needed > limit, needed, np.minimum(taken, limit))
     granule = profile.register_granularity or 8
     allocated = np.minimum(np.ceil(wanted / granule) * granule, limit).astype(np.int64)
-    return RegisterColumns(wanted, allocated, np.maximum(wanted - limit, 0.0))
+    return RegisterColumns(wanted, allocated, np.maximum(needed - limit, 0.0))
+
+
+def predicted(
+    terms: dict[str, Column], unit: NDArray[np.int64], of: dict[str, Any]
+) -> tuple[Column, Column]:
+    """Registers *needed* and *taken*, from terms, matrix units and coefficients."""
+    found = np.zeros((2, len(unit)))
+    for kind in np.unique(unit):
+        rows = np.flatnonzero(unit == kind)
+        formulas = of.get(MatrixUnit(kind).name, {})
+        phases = [
+            [[formulas.get(name, {}).get(phase, {}).get(term, 0.0) for term in names]
+             for name in ("needed", "taken")] @ np.stack([terms[term][rows] for term in names])
+            for phase, names in PHASES.items()
+        ]  # fmt: skip
+        found[:, rows] = np.maximum(*phases)
+    return found[0], found[1]
+
+
+@functools.cache
+def coefficients() -> dict[str, Any]:
+    """The shipped coefficients by matrix unit, formula, phase and term."""
+    text = packaged("compiler", "register_coefficients.json").read_text(encoding="utf-8")
+    return dict(json.loads(text)["coefficients"])

@@ -154,12 +154,14 @@ def stopping_before(*names: str) -> Iterator[None]:
     def _stop(source: Any, metadata: dict[str, Any]) -> None:
         raise _StoppedError(source, dict(metadata))
 
-    before = knobs.runtime.add_stages_inspection_hook
+    before = knobs.runtime.add_stages_inspection_hook, knobs.compilation.always_compile
     knobs.runtime.add_stages_inspection_hook = hook
+    # a kernel that lies in the cache on disk would pass no stage at all
+    knobs.compilation.always_compile = True
     try:
         yield
     finally:
-        knobs.runtime.add_stages_inspection_hook = before
+        knobs.runtime.add_stages_inspection_hook, knobs.compilation.always_compile = before
 
 
 def survey(

@@ -1,0 +1,141 @@
+"""What a thread keeps in registers, by cause: the terms of the register formula.
+
+Every term is a count of 32-bit registers that follows from the tile by arithmetic; how much of
+each is live at the same time is the compiler's choice, and fitted (``fit_registers``). The loop
+over K and the store of the tile come one after the other: the one that needs more decides.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.config import ConfigTable
+from costmodel.problem import Gemm
+from costmodel.profile import HardwareProfile
+from costmodel.resources.footprint import contiguous_along_k, load_bytes
+from costmodel.resources.matrix_unit import MatrixUnit, compute_dtype, kernel_blocks, matrix_unit
+
+Column = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+_REGISTER_BYTES = 4
+#: an address is 64 bits wide
+_POINTER_REGISTERS = 2
+#: K bytes of one matrix instruction: m16n8k16 of 16 bits and m16n8k32 of 8 bits (PTX ISA) are 32
+_STEP_BYTES = 32
+
+#: past so many registers a lane, AMD's are accumulation registers (gfx90a and later)
+_ARCHITECTURAL = 256
+
+#: the terms of each phase, in the order of ``register_terms``
+PHASES: dict[str, tuple[str, ...]] = {
+    "loop": (
+        "fixed", "sums", "fragments", "deep_fragments", "deeper_fragments", "converted", "turned",
+        "pointers", "masks", "loads", "moved_sums", "descriptors",
+    ),
+    "store": ("fixed", "sums", "split", "split_sums", "old_c", "old_integers", "descriptors"),
+}  # fmt: skip
+
+
+def register_terms(
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile
+) -> dict[str, Column]:
+    """Registers a thread by cause, one entry a configuration.
+
+    - ``fixed``: 1; ``split`` and ``descriptors``: 1 for the template that has them
+    - ``sums``: the accumulator
+    - ``fragments``: both operands of the first two instruction steps; ``deep_fragments``: of the
+      next two, ``deeper_fragments`` of the next four; ``converted``: of types that are widened
+      to fp16 first
+    - ``turned``: a step of the operands that the matrix unit takes along K alone and that lie the
+      other way: they pass through registers
+    - ``pointers``: one address a load of a step, none through descriptors; ``masks``: a predicate
+      a load where K is not whole steps
+    - ``loads``: a step's bytes on their way through registers to shared memory
+    - ``moved_sums``: sums in accumulation registers, which AMD's pipelined loop hands to its last
+      step through the others
+    - ``split_sums``: the parts' total, beside the accumulator
+    - ``old_c``: what beta scales, in C's type; ``old_integers``: sums that become fp32 for it
+    """
+    block_m, block_n = kernel_blocks(table)
+    warps = np.maximum(table.num_warps, 1)
+    threads = warps * profile.warp_size
+    unit = matrix_unit(problem, table, profile)
+    descriptors = table.is_template("persistent_tma") & ("tma" in profile.async_copy)
+    split = table.is_template("split_k")
+    sums = block_m * block_n / threads
+    rows, columns = _warp_sides(block_m, block_n, warps)
+    fragments = (rows + columns) * (_STEP_BYTES / profile.warp_size / _REGISTER_BYTES)
+    steps = table.block_k * problem.element_bytes / _STEP_BYTES
+    a = table.block_m * table.block_k * problem.element_bytes / threads
+    b = table.block_n * table.block_k * problem.element_bytes / threads
+    count = np.maximum(a / load_bytes(problem, table, "a"), 1.0)
+    count = count + np.maximum(b / load_bytes(problem, table, "b"), 1.0)
+    count = np.where(descriptors, 0.0, count)
+    turns = _turns(unit, problem.element_bytes)
+    off = [0.0 if contiguous_along_k(problem, operand) else 1.0 for operand in "ab"]
+    # NVIDIA's pipeline copies past the registers; AMD's loads a stage ahead of its products
+    amd, pipelined = profile.backend == "hip", table.num_stages > 1
+    through = pipelined if amd else ~pipelined & ~descriptors
+    moved = pipelined & amd & (register_limit(table, profile) > _ARCHITECTURAL)
+    old = float(problem.beta != 0)
+    return {
+        "fixed": np.ones(len(table)),
+        "sums": sums,
+        "fragments": fragments * np.minimum(steps, 2),
+        "deep_fragments": fragments * np.clip(steps - 2, 0, 2),
+        "deeper_fragments": fragments * np.clip(steps - 4, 0, 4),
+        "converted": fragments * float(compute_dtype(problem, profile) != problem.dtype),
+        "turned": turns * (a * off[0] + b * off[1]) / _REGISTER_BYTES,
+        "pointers": _POINTER_REGISTERS * count,
+        "masks": count * (problem.k % np.maximum(table.block_k, 1) != 0),
+        "loads": np.where(through, (a + b) / _REGISTER_BYTES, 0.0),
+        "moved_sums": np.where(moved, sums, 0.0),
+        "descriptors": descriptors.astype(float),
+        "split": split.astype(float),
+        "split_sums": np.where(split, sums, 0.0),
+        "old_c": sums * (old * problem.out_bytes / _REGISTER_BYTES),
+        "old_integers": sums * (old * (problem.dtype == "int8")),
+    }
+
+
+def register_limit(table: ConfigTable, profile: HardwareProfile) -> Column:
+    """Registers that the compiler lets a thread have: its own most, or its share of the file.
+
+    The compiler knows how many threads a block has (NVIDIA's .reqntid, AMD's flat work group
+    size) and leaves room for one block.
+    """
+    threads = np.maximum(table.num_warps, 1) * profile.warp_size
+    most = profile.max_registers_per_thread or 255
+    return np.minimum(most, (profile.registers_per_unit or 65536) // threads).astype(float)
+
+
+def _turns(unit: Whole, element_bytes: int) -> NDArray[np.bool_]:
+    """Whether operands that are not contiguous along K are turned around in registers.
+
+    wgmma takes such operands of 16 bits alone (PTX ISA), and so does ldmatrix.trans, which feeds
+    mma.sync; tcgen05 all but 32 bits; mfma's lanes want neighbours along K packed to 32 bits.
+    """
+    wide = element_bytes == 4
+    return np.asarray(
+        np.isin(unit, (MatrixUnit.WGMMA, MatrixUnit.MMA_SYNC)) & (element_bytes != 2)
+        | (unit == MatrixUnit.TCGEN05) & wide
+        | (unit == MatrixUnit.MFMA) & (not wide)
+    )
+
+
+def _warp_sides(block_m: Whole, block_n: Whole, warps: Whole) -> tuple[Whole, Whole]:
+    """Rows and columns of one warp's part of a tile.
+
+    Warps that share rows hold copies of them. They are dealt along the side that has more
+    instructions left, of 16 rows by 8 columns, as Triton deals them for mma.sync.
+    """
+    rows, columns, left = block_m, block_n, warps
+    while np.any(left > 1):
+        cut_rows = (left > 1) & (rows // 16 >= columns // 8)
+        cut_columns = (left > 1) & ~cut_rows
+        rows = np.where(cut_rows, np.maximum(rows // 2, 16), rows)
+        columns = np.where(cut_columns, np.maximum(columns // 2, 8), columns)
+        left = left // 2
+    return rows, columns
