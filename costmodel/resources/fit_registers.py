@@ -83,7 +83,7 @@ class Sample:
 
 def sample(entries: Iterable[dict[str, Any]]) -> Sample:
     """Columns of the entries that compiled to machine code."""
-    rows = [entry for entry in entries if "registers" in entry]
+    rows = [entry for entry in entries if entry.get("registers")]
     terms: dict[str, list[float]] = {}
     found: list[tuple[str, int, float, bool]] = []
     for entry in rows:
@@ -136,12 +136,13 @@ def _taken(rows: Sample) -> dict[str, dict[str, float]]:
 def _bounded(rows: Sample, least: Array, most: Array, weight: Array) -> dict[str, dict[str, float]]:
     """Coefficients for which the larger phase lies between ``least`` and ``most``, near enough."""
     phases = [np.stack([rows.terms[t] for t in names], axis=1) for names in PHASES.values()]
+    lowest = _lowest(MatrixUnit(rows.unit[0]))
     store_extras = rows.terms["split_sums"] + rows.terms["old_c"] > 0
     best, best_cost = [np.zeros(p.shape[1]) for p in phases], np.inf
     for start in (store_extras.astype(int), np.zeros(len(rows), dtype=int)):
         binding = start
         for _ in range(_MOST_TURNS):
-            solved, cost = _programme(phases, binding, least, most, weight)
+            solved, cost = _programme(phases, binding, least, most, weight, lowest)
             if cost < best_cost:
                 best, best_cost = solved, cost
             before = binding
@@ -154,10 +155,17 @@ def _bounded(rows: Sample, least: Array, most: Array, weight: Array) -> dict[str
     }
 
 
+def _lowest(kind: MatrixUnit) -> Array:
+    """Least coefficients of all phases: a sum takes a register, but tcgen05's lie elsewhere."""
+    kept = kind != MatrixUnit.TCGEN05
+    return np.array([float(kept and term == "sums") for names in PHASES.values() for term in names])
+
+
 def _programme(
-    phases: list[Array], binding: NDArray[np.intp], least: Array, most: Array, weight: Array
-) -> tuple[list[Array], float]:
-    """Non-negative x a phase with the least weighted break of the bounds, and its cost.
+    phases: list[Array], binding: NDArray[np.intp], least: Array, most: Array, weight: Array,
+    lowest: Array,
+) -> tuple[list[Array], float]:  # fmt: skip
+    """The x of every phase with the least weighted break of the bounds, and its cost.
 
     Unknowns: the coefficients of all phases, then the break of "at most" and of "at least", rows
     each. Only the ``binding`` phase of a row must reach ``least``.
@@ -181,7 +189,11 @@ def _programme(
     )
     size = np.concatenate([phase.mean(axis=0) for phase in phases])
     cost = np.concatenate([_SHRINK * size + 1e-9, weight, weight])
-    solved = linprog(cost, A_ub=hstack([vstack(sides), slacks]), b_ub=bound, method="highs")
+    floor = np.concatenate([lowest, np.zeros(2 * count)])
+    solved = linprog(
+        cost, A_ub=hstack([vstack(sides), slacks]), b_ub=bound, method="highs",
+        bounds=np.stack([floor, np.full(len(floor), np.inf)], axis=1),
+    )  # fmt: skip
     widths = np.cumsum([phase.shape[1] for phase in phases])
     return np.split(solved.x[: widths[-1]], widths[:-1]), float(solved.fun)
 

@@ -32,9 +32,11 @@ _ARCHITECTURAL = 256
 PHASES: dict[str, tuple[str, ...]] = {
     "loop": (
         "fixed", "sums", "fragments", "deep_fragments", "deeper_fragments", "converted", "turned",
-        "pointers", "masks", "loads", "moved_sums", "descriptors",
+        "pointers", "masks", "loads", "sums_apart",
+        "moved_sums", "descriptors",
     ),
-    "store": ("fixed", "sums", "split", "split_sums", "old_c", "old_integers", "descriptors"),
+    "store": ("fixed", "sums", "split", "split_sums", "old_c", "old_integers", "sums_apart",
+              "descriptors"),
 }  # fmt: skip
 
 
@@ -66,7 +68,6 @@ def register_terms(
     split = table.is_template("split_k")
     sums = block_m * block_n / threads
     rows, columns = _warp_sides(block_m, block_n, warps)
-    fragments = (rows + columns) * (_STEP_BYTES / profile.warp_size / _REGISTER_BYTES)
     steps = table.block_k * problem.element_bytes / _STEP_BYTES
     a = table.block_m * table.block_k * problem.element_bytes / threads
     b = table.block_n * table.block_k * problem.element_bytes / threads
@@ -74,11 +75,12 @@ def register_terms(
     count = count + np.maximum(b / load_bytes(problem, table, "b"), 1.0)
     count = np.where(descriptors, 0.0, count)
     turns = _turns(unit, problem.element_bytes)
-    off = [0.0 if contiguous_along_k(problem, operand) else 1.0 for operand in "ab"]
+    turns_a, turns_b = (turns & (not contiguous_along_k(problem, operand)) for operand in "ab")
+    fragments = (rows + columns) * (_STEP_BYTES / profile.warp_size / _REGISTER_BYTES)
     # NVIDIA's pipeline copies past the registers; AMD's loads a stage ahead of its products
     amd, pipelined = profile.backend == "hip", table.num_stages > 1
     through = pipelined if amd else ~pipelined & ~descriptors
-    moved = pipelined & amd & (register_limit(table, profile) > _ARCHITECTURAL)
+    apart = amd & (register_limit(table, profile) > _ARCHITECTURAL)
     old = float(problem.beta != 0)
     return {
         "fixed": np.ones(len(table)),
@@ -87,11 +89,12 @@ def register_terms(
         "deep_fragments": fragments * np.clip(steps - 2, 0, 2),
         "deeper_fragments": fragments * np.clip(steps - 4, 0, 4),
         "converted": fragments * float(compute_dtype(problem, profile) != problem.dtype),
-        "turned": turns * (a * off[0] + b * off[1]) / _REGISTER_BYTES,
+        "turned": (a * turns_a + b * turns_b) / _REGISTER_BYTES,
         "pointers": _POINTER_REGISTERS * count,
         "masks": count * (problem.k % np.maximum(table.block_k, 1) != 0),
         "loads": np.where(through, (a + b) / _REGISTER_BYTES, 0.0),
-        "moved_sums": np.where(moved, sums, 0.0),
+        "sums_apart": np.where(apart, np.minimum(sums, _ARCHITECTURAL), 0.0),
+        "moved_sums": np.where(apart & pipelined, np.minimum(sums, _ARCHITECTURAL), 0.0),
         "descriptors": descriptors.astype(float),
         "split": split.astype(float),
         "split_sums": np.where(split, sums, 0.0),
@@ -108,7 +111,8 @@ def register_limit(table: ConfigTable, profile: HardwareProfile) -> Column:
     """
     threads = np.maximum(table.num_warps, 1) * profile.warp_size
     most = profile.max_registers_per_thread or 255
-    return np.minimum(most, (profile.registers_per_unit or 65536) // threads).astype(float)
+    file = profile.registers_per_unit or 65536
+    return np.asarray(np.minimum(most, file // threads), dtype=float)
 
 
 def _turns(unit: Whole, element_bytes: int) -> NDArray[np.bool_]:

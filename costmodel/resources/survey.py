@@ -213,13 +213,14 @@ def _until(
 ) -> dict[str, Any]:
     launch = storageless_launch(draw.problem, draw.config, 132)
     try:
-        with stopping_before(*stages):
-            launch.compile()
-        return {"error": "nothing was compiled"}
-    except _StoppedError as stop:
-        return facts(stop)
+        try:
+            with stopping_before(*stages):
+                launch.compile()
+        except _StoppedError as stop:
+            return facts(stop)
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}".split("\n", 1)[0][:200]}
+    return {"error": "nothing was compiled"}
 
 
 def _within(seconds: float, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -277,7 +278,10 @@ def _facts(text: str) -> dict[str, Any]:
 
 
 def _ptxas_facts(ptx: str) -> dict[str, int]:
-    """Registers and bytes of spill stores, as ``ptxas -v`` of Triton's own wheel says."""
+    """Registers and bytes of spill stores, as ``ptxas -v`` of Triton's own wheel says.
+
+    Raises ``RuntimeError`` where ptxas refuses the code.
+    """
     from triton import knobs
 
     arch = re.search(r"\.target\s+(sm_\w+)", ptx)
@@ -288,7 +292,10 @@ def _ptxas_facts(ptx: str) -> dict[str, int]:
         source = Path(folder) / "kernel.ptx"
         source.write_text(ptx, encoding="utf-8")
         command = [tool.path, "-v", f"--gpu-name={name}", str(source), "-o", f"{folder}/out"]
-        log = subprocess.run(command, capture_output=True, text=True, timeout=300).stderr
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    log = done.stderr
+    if done.returncode:
+        raise RuntimeError(log.strip())
     registers = re.search(r"Used (\d+) registers", log)
     spill = re.search(r"(\d+) bytes spill stores", log)
     return {
