@@ -31,7 +31,8 @@ _ARCHITECTURAL = 256
 #: the terms of each phase, in the order of ``register_terms``
 PHASES: dict[str, tuple[str, ...]] = {
     "loop": (
-        "fixed", "sums", "fragments", "deep_fragments", "deeper_fragments", "converted", "turned",
+        "fixed", "sums", "fragments", "deep_fragments", "deeper_fragments", "along_k",
+        "converted", "turned",
         "pointers", "masks", "loads", "sums_apart",
         "moved_sums", "descriptors",
     ),
@@ -48,8 +49,9 @@ def register_terms(
     - ``fixed``: 1; ``split`` and ``descriptors``: 1 for the template that has them
     - ``sums``: the accumulator
     - ``fragments``: both operands of the first two instruction steps; ``deep_fragments``: of the
-      next two, ``deeper_fragments`` of the next four; ``converted``: of types that are widened
-      to fp16 first
+      next two, ``deeper_fragments`` of the next four; ``along_k``: of operands contiguous along
+      K, where no matrix unit takes them: vectors of shared memory then hold several steps;
+      ``converted``: of types that are widened to fp16 first
     - ``turned``: a step of the operands that the matrix unit takes along K alone and that lie the
       other way: they pass through registers
     - ``pointers``: one address a load of a step, none through descriptors; ``masks``: a predicate
@@ -76,7 +78,10 @@ def register_terms(
     count = np.where(descriptors, 0.0, count)
     turns = _turns(unit, problem.element_bytes)
     turns_a, turns_b = (turns & (not contiguous_along_k(problem, operand)) for operand in "ab")
-    fragments = (rows + columns) * (_STEP_BYTES / profile.warp_size / _REGISTER_BYTES)
+    side = _STEP_BYTES / profile.warp_size / _REGISTER_BYTES
+    fragments = (rows + columns) * side
+    a_side, b_side = np.where(table.swap != 0, (columns, rows), (rows, columns))
+    along_k = a_side * contiguous_along_k(problem, "a") + b_side * contiguous_along_k(problem, "b")
     # NVIDIA's pipeline copies past the registers; AMD's loads a stage ahead of its products
     amd, pipelined = profile.backend == "hip", table.num_stages > 1
     through = pipelined if amd else ~pipelined & ~descriptors
@@ -88,6 +93,7 @@ def register_terms(
         "fragments": fragments * np.minimum(steps, 2),
         "deep_fragments": fragments * np.clip(steps - 2, 0, 2),
         "deeper_fragments": fragments * np.clip(steps - 4, 0, 4),
+        "along_k": np.where(unit == MatrixUnit.NONE, along_k * side, 0.0),
         "converted": fragments * float(compute_dtype(problem, profile) != problem.dtype),
         "turned": (a * turns_a + b * turns_b) / _REGISTER_BYTES,
         "pointers": _POINTER_REGISTERS * count,
