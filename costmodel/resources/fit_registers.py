@@ -156,9 +156,9 @@ def _bounded(rows: Sample, least: Array, most: Array, weight: Array) -> dict[str
 
 
 def _lowest(kind: MatrixUnit) -> Array:
-    """Least coefficients of all phases: a sum takes a register, but tcgen05's lie elsewhere."""
-    kept = kind != MatrixUnit.TCGEN05
-    return np.array([float(kept and term == "sums") for names in PHASES.values() for term in names])
+    """Least coefficients of all phases: a sum takes a register; tcgen05's come in pieces."""
+    whole = () if kind == MatrixUnit.TCGEN05 else ("sums", "held_sums")
+    return np.array([float(term in whole) for names in PHASES.values() for term in names])
 
 
 def _programme(

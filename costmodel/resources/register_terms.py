@@ -31,13 +31,15 @@ _ARCHITECTURAL = 256
 #: the terms of each phase, in the order of ``register_terms``
 PHASES: dict[str, tuple[str, ...]] = {
     "loop": (
-        "fixed", "sums", "fragments", "deep_fragments", "deeper_fragments", "along_k",
+        "fixed", "held_sums", "fragments", "deep_fragments", "deeper_fragments", "along_k",
         "converted", "turned",
         "pointers", "masks", "loads", "sums_apart",
         "moved_sums", "descriptors",
     ),
-    "store": ("fixed", "sums", "split", "split_sums", "old_c", "old_integers", "sums_apart",
-              "descriptors"),
+    "store": (
+        "fixed", "sums", "stored", "split", "split_sums", "old_c", "old_integers", "sums_apart",
+        "descriptors",
+    ),
 }  # fmt: skip
 
 
@@ -47,8 +49,9 @@ def register_terms(
     """Registers a thread by cause, one entry a configuration.
 
     - ``fixed``: 1; ``split`` and ``descriptors``: 1 for the template that has them
-    - ``sums``: the accumulator
-    - ``fragments``: both operands of the first two instruction steps; ``deep_fragments``: of the
+    - ``sums``: the accumulator; ``held_sums``: 0 while tcgen05 keeps it in tensor memory
+    - ``fragments``: both operands of the first two instruction steps, where the matrix unit does
+      not read them from shared memory itself; ``deep_fragments``: of the
       next two, ``deeper_fragments`` of the next four; ``along_k``: of operands contiguous along
       K, where no matrix unit takes them: vectors of shared memory then hold several steps;
       ``converted``: of types that are widened to fp16 first
@@ -59,6 +62,7 @@ def register_terms(
     - ``loads``: a step's bytes on their way through registers to shared memory
     - ``moved_sums``: sums in accumulation registers, which AMD's pipelined loop hands to its last
       step through the others
+    - ``stored``: the tile in C's type, where threads store it themselves
     - ``split_sums``: the parts' total, beside the accumulator
     - ``old_c``: what beta scales, in C's type; ``old_integers``: sums that become fp32 for it
     """
@@ -79,7 +83,8 @@ def register_terms(
     turns = _turns(unit, problem.element_bytes)
     turns_a, turns_b = (turns & (not contiguous_along_k(problem, operand)) for operand in "ab")
     side = _STEP_BYTES / profile.warp_size / _REGISTER_BYTES
-    fragments = (rows + columns) * side
+    in_place = (unit == MatrixUnit.WGMMA) | (unit == MatrixUnit.TCGEN05)
+    fragments = np.where(in_place, 0.0, (rows + columns) * side)
     a_side, b_side = np.where(table.swap != 0, (columns, rows), (rows, columns))
     along_k = a_side * contiguous_along_k(problem, "a") + b_side * contiguous_along_k(problem, "b")
     # NVIDIA's pipeline copies past the registers; AMD's loads a stage ahead of its products
@@ -90,6 +95,7 @@ def register_terms(
     return {
         "fixed": np.ones(len(table)),
         "sums": sums,
+        "held_sums": np.where(unit == MatrixUnit.TCGEN05, 0.0, sums),
         "fragments": fragments * np.minimum(steps, 2),
         "deep_fragments": fragments * np.clip(steps - 2, 0, 2),
         "deeper_fragments": fragments * np.clip(steps - 4, 0, 4),
@@ -102,6 +108,7 @@ def register_terms(
         "sums_apart": np.where(apart, np.minimum(sums, _ARCHITECTURAL), 0.0),
         "moved_sums": np.where(apart & pipelined, np.minimum(sums, _ARCHITECTURAL), 0.0),
         "descriptors": descriptors.astype(float),
+        "stored": np.where(descriptors, 0.0, sums * (problem.out_bytes / _REGISTER_BYTES)),
         "split": split.astype(float),
         "split_sums": np.where(split, sums, 0.0),
         "old_c": sums * (old * problem.out_bytes / _REGISTER_BYTES),
@@ -129,23 +136,24 @@ def _turns(unit: Whole, element_bytes: int) -> NDArray[np.bool_]:
     """
     wide = element_bytes == 4
     return np.asarray(
-        np.isin(unit, (MatrixUnit.WGMMA, MatrixUnit.MMA_SYNC)) & (element_bytes != 2)
+        ((unit == MatrixUnit.WGMMA) | (unit == MatrixUnit.MMA_SYNC)) & (element_bytes != 2)
         | (unit == MatrixUnit.TCGEN05) & wide
         | (unit == MatrixUnit.MFMA) & (not wide)
     )
 
 
-def _warp_sides(block_m: Whole, block_n: Whole, warps: Whole) -> tuple[Whole, Whole]:
+def _warp_sides(block_m: Whole, block_n: Whole, warps: Whole) -> tuple[Column, Column]:
     """Rows and columns of one warp's part of a tile.
 
-    Warps that share rows hold copies of them. They are dealt along the side that has more
-    instructions left, of 16 rows by 8 columns, as Triton deals them for mma.sync.
+    Warps that share rows hold copies of them. They are dealt by halving the side that has more
+    instructions left, of 16 rows by 8 columns, and rows where both have as many (as Triton deals
+    them for mma.sync): the longer side until they are even, then in turns.
     """
-    rows, columns, left = block_m, block_n, warps
-    while np.any(left > 1):
-        cut_rows = (left > 1) & (rows // 16 >= columns // 8)
-        cut_columns = (left > 1) & ~cut_rows
-        rows = np.where(cut_rows, np.maximum(rows // 2, 16), rows)
-        columns = np.where(cut_columns, np.maximum(columns // 2, 8), columns)
-        left = left // 2
-    return rows, columns
+    halvings = np.log2(warps)
+    longer = np.log2(block_m / 16.0) - np.log2(block_n / 8.0)
+    rows_first = longer >= 0
+    alone = np.minimum(halvings, np.where(rows_first, longer + 1, -longer))
+    turns = (halvings - alone) / 2
+    of_rows = np.where(rows_first, alone + np.floor(turns), np.ceil(turns))
+    rows = np.maximum(block_m / 2.0**of_rows, 16.0)
+    return rows, np.maximum(block_n / 2.0 ** (halvings - of_rows), 8.0)

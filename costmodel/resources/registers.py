@@ -19,6 +19,8 @@ from costmodel.resources.register_terms import PHASES, register_limit, register_
 
 Column = NDArray[np.float64]
 
+_FORMULAS = ("needed", "taken")
+
 
 @dataclass(frozen=True)
 class RegisterColumns:
@@ -57,16 +59,17 @@ def predicted(
     terms: dict[str, Column], unit: NDArray[np.int64], of: dict[str, Any]
 ) -> tuple[Column, Column]:
     """Registers *needed* and *taken*, from terms, matrix units and coefficients."""
-    found = np.zeros((2, len(unit)))
+    columns = np.stack(list(terms.values()))
+    found = np.zeros((len(_FORMULAS), len(unit)))
     for kind in np.unique(unit):
-        rows = np.flatnonzero(unit == kind)
         formulas = of.get(MatrixUnit(kind).name, {})
-        phases = [
-            [[formulas.get(name, {}).get(phase, {}).get(term, 0.0) for term in names]
-             for name in ("needed", "taken")] @ np.stack([terms[term][rows] for term in names])
-            for phase, names in PHASES.items()
-        ]  # fmt: skip
-        found[:, rows] = np.maximum(*phases)
+        weights = np.array([
+            [formulas.get(name, {}).get(phase, {}).get(term, 0.0) for term in terms]
+            for phase in PHASES
+            for name in _FORMULAS
+        ])  # fmt: skip
+        phases = (weights @ columns).reshape(len(PHASES), len(_FORMULAS), -1)
+        found = np.where(unit == kind, phases.max(axis=0), found)
     return found[0], found[1]
 
 
