@@ -15,20 +15,18 @@ from costmodel.paths import packaged
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.matrix_unit import MatrixUnit, matrix_unit
-from costmodel.resources.register_terms import PHASES, register_limit, register_terms
+from costmodel.resources.register_terms import register_limit, register_terms
 
 Column = NDArray[np.float64]
-
-_FORMULAS = ("needed", "taken")
 
 
 @dataclass(frozen=True)
 class RegisterColumns:
     """Registers a thread: those it would have, those it gets, and those that do not fit.
 
-    ``wanted`` is what the compiler takes where there is room and never more than the limit unless
-    a thread cannot do with less; then ``spilled`` is the excess over the limit. A spilled
-    register is at least 4 bytes of stores a thread on NVIDIA and one spilled VGPR on AMD.
+    ``wanted`` is what the compiler takes where there is room; it is held to the limit where a
+    thread can do with that, else ``spilled`` is the excess over the limit. A spilled register is
+    4 bytes of stores a thread, or more where it is stored several times.
     """
 
     wanted: Column
@@ -49,28 +47,35 @@ def register_columns(
     limit = register_limit(table, profile)
     terms = register_terms(problem, table, profile)
     needed, taken = predicted(terms, matrix_unit(problem, table, profile), coefficients())
-    wanted = np.where(needed > limit, needed, np.minimum(taken, limit))
+    spills = needed > limit
+    wanted = np.where(spills, np.maximum(needed, taken), np.minimum(taken, limit))
     granule = profile.register_granularity or 8
     allocated = np.minimum(np.ceil(wanted / granule) * granule, limit).astype(np.int64)
-    return RegisterColumns(wanted, allocated, np.maximum(needed - limit, 0.0))
+    return RegisterColumns(wanted, allocated, np.maximum(wanted - limit, 0.0))
 
 
 def predicted(
     terms: dict[str, Column], unit: NDArray[np.int64], of: dict[str, Any]
 ) -> tuple[Column, Column]:
     """Registers *needed* and *taken*, from terms, matrix units and coefficients."""
-    columns = np.stack(list(terms.values()))
-    found = np.zeros((len(_FORMULAS), len(unit)))
+    needed, taken = np.zeros(len(unit)), np.zeros(len(unit))
     for kind in np.unique(unit):
         formulas = of.get(MatrixUnit(kind).name, {})
-        weights = np.array([
-            [formulas.get(name, {}).get(phase, {}).get(term, 0.0) for term in terms]
-            for phase in PHASES
-            for name in _FORMULAS
-        ])  # fmt: skip
-        phases = (weights @ columns).reshape(len(PHASES), len(_FORMULAS), -1)
-        found = np.where(unit == kind, phases.max(axis=0), found)
-    return found[0], found[1]
+        rows = unit == kind
+        needed = np.where(rows, _larger_phase(terms, formulas.get("needed", {})), needed)
+        taken = np.where(rows, _larger_phase(terms, formulas.get("taken", {})), taken)
+    return needed, taken
+
+
+def _larger_phase(terms: dict[str, Column], phases: dict[str, dict[str, float]]) -> Column:
+    largest = np.zeros(len(terms["fixed"]))
+    for weights in phases.values():
+        # term by term: a matrix product would round one row otherwise than many
+        total = np.zeros(len(largest))
+        for term, weight in weights.items():
+            total += weight * terms[term]
+        largest = np.maximum(largest, total)
+    return largest
 
 
 @functools.cache
