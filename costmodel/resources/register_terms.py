@@ -32,8 +32,7 @@ _ARCHITECTURAL = 256
 PHASES: dict[str, tuple[str, ...]] = {
     "loop": (
         "fixed", "held_sums", "fragments", "deep_fragments", "deeper_fragments", "along_k",
-        "converted", "turned",
-        "pointers", "masks", "loads", "sums_apart",
+        "converted", "converted_fnuz", "turned", "pointers", "masks", "loads", "sums_apart",
         "moved_sums", "descriptors",
     ),
     "store": (
@@ -51,17 +50,19 @@ def register_terms(
     - ``fixed``: 1; ``split`` and ``descriptors``: 1 for the template that has them
     - ``sums``: the accumulator; ``held_sums``: 0 while tcgen05 keeps it in tensor memory
     - ``fragments``: both operands of the first two instruction steps, where the matrix unit does
-      not read them from shared memory itself; ``deep_fragments``: of the
-      next two, ``deeper_fragments`` of the next four; ``along_k``: of operands contiguous along
-      K, where no matrix unit takes them: vectors of shared memory then hold several steps;
-      ``converted``: of types that are widened to fp16 first
+      not read them from shared memory itself; ``deep_fragments``: of the next two steps,
+      ``deeper_fragments``: of the next four
+    - ``along_k``: fragments of operands contiguous along K, where no matrix unit takes them:
+      vectors from shared memory then hold several steps
+    - ``converted``: fragments of types that are widened to fp16 first; ``converted_fnuz``: of
+      those whose zero and NaN are told apart element by element, a whole step's at once
     - ``turned``: a step of the operands that the matrix unit takes along K alone and that lie the
       other way: they pass through registers
     - ``pointers``: one address a load of a step, none through descriptors; ``masks``: a predicate
       a load where K is not whole steps
     - ``loads``: a step's bytes on their way through registers to shared memory
-    - ``moved_sums``: sums in accumulation registers, which AMD's pipelined loop hands to its last
-      step through the others
+    - ``sums_apart``: sums in AMD's accumulation registers; ``moved_sums``: those that a pipelined
+      loop hands to its last step
     - ``stored``: the tile in C's type, where threads store it themselves
     - ``split_sums``: the parts' total, beside the accumulator
     - ``old_c``: what beta scales, in C's type; ``old_integers``: sums that become fp32 for it
@@ -91,6 +92,7 @@ def register_terms(
     amd, pipelined = profile.backend == "hip", table.num_stages > 1
     through = pipelined if amd else ~pipelined & ~descriptors
     apart = amd & (register_limit(table, profile) > _ARCHITECTURAL)
+    converted = float(compute_dtype(problem, profile) not in (problem.dtype, None))
     old = float(problem.beta != 0)
     return {
         "fixed": np.ones(len(table)),
@@ -100,7 +102,8 @@ def register_terms(
         "deep_fragments": fragments * np.clip(steps - 2, 0, 2),
         "deeper_fragments": fragments * np.clip(steps - 4, 0, 4),
         "along_k": np.where(unit == MatrixUnit.NONE, along_k * side, 0.0),
-        "converted": fragments * float(compute_dtype(problem, profile) != problem.dtype),
+        "converted": fragments * converted,
+        "converted_fnuz": fragments * (converted * problem.dtype.endswith("fnuz")) * steps,
         "turned": (a * turns_a + b * turns_b) / _REGISTER_BYTES,
         "pointers": _POINTER_REGISTERS * count,
         "masks": count * (problem.k % np.maximum(table.block_k, 1) != 0),
