@@ -36,8 +36,8 @@ PHASES: dict[str, tuple[str, ...]] = {
         "moved_sums", "descriptors",
     ),
     "store": (
-        "fixed", "sums", "stored", "split", "split_sums", "old_c", "old_integers", "sums_apart",
-        "descriptors",
+        "fixed", "sums", "stored", "staged", "split", "split_sums", "old_c", "old_integers",
+        "sums_apart", "descriptors",
     ),
 }  # fmt: skip
 
@@ -54,8 +54,8 @@ def register_terms(
       ``deeper_fragments``: of the next four
     - ``along_k``: fragments of operands contiguous along K, where no matrix unit takes them:
       vectors from shared memory then hold several steps
-    - ``converted``: fragments of types that are widened to fp16 first; ``converted_fnuz``: of
-      those whose zero and NaN are told apart element by element, a whole step's at once
+    - ``converted``: fragments of types that are widened to fp16 first; ``converted_fnuz``: a whole
+      step's, where a chip without 8-bit floats tells their zero and NaN apart one by one
     - ``turned``: a step of the operands that the matrix unit takes along K alone and that lie the
       other way: they pass through registers
     - ``pointers``: one address a load of a step, none through descriptors; ``masks``: a predicate
@@ -63,7 +63,8 @@ def register_terms(
     - ``loads``: a step's bytes on their way through registers to shared memory
     - ``sums_apart``: sums in AMD's accumulation registers; ``moved_sums``: those that a pipelined
       loop hands to its last step
-    - ``stored``: the tile in C's type, where threads store it themselves
+    - ``stored``: the tile in C's type, where threads store it themselves; ``staged``: where they
+      lay it out for a descriptor store
     - ``split_sums``: the parts' total, beside the accumulator
     - ``old_c``: what beta scales, in C's type; ``old_integers``: sums that become fp32 for it
     """
@@ -93,6 +94,7 @@ def register_terms(
     through = pipelined if amd else ~pipelined & ~descriptors
     apart = amd & (register_limit(table, profile) > _ARCHITECTURAL)
     converted = float(compute_dtype(problem, profile) not in (problem.dtype, None))
+    results = sums * (problem.out_bytes / _REGISTER_BYTES)
     old = float(problem.beta != 0)
     return {
         "fixed": np.ones(len(table)),
@@ -103,7 +105,7 @@ def register_terms(
         "deeper_fragments": fragments * np.clip(steps - 4, 0, 4),
         "along_k": np.where(unit == MatrixUnit.NONE, along_k * side, 0.0),
         "converted": fragments * converted,
-        "converted_fnuz": fragments * (converted * problem.dtype.endswith("fnuz")) * steps,
+        "converted_fnuz": fragments * (converted * _without_help(problem, profile)) * steps,
         "turned": (a * turns_a + b * turns_b) / _REGISTER_BYTES,
         "pointers": _POINTER_REGISTERS * count,
         "masks": count * (problem.k % np.maximum(table.block_k, 1) != 0),
@@ -111,10 +113,11 @@ def register_terms(
         "sums_apart": np.where(apart, np.minimum(sums, _ARCHITECTURAL), 0.0),
         "moved_sums": np.where(apart & pipelined, np.minimum(sums, _ARCHITECTURAL), 0.0),
         "descriptors": descriptors.astype(float),
-        "stored": np.where(descriptors, 0.0, sums * (problem.out_bytes / _REGISTER_BYTES)),
+        "stored": np.where(descriptors, 0.0, results),
+        "staged": np.where(descriptors, results, 0.0),
         "split": split.astype(float),
         "split_sums": np.where(split, sums, 0.0),
-        "old_c": sums * (old * problem.out_bytes / _REGISTER_BYTES),
+        "old_c": results * old,
         "old_integers": sums * (old * (problem.dtype == "int8")),
     }
 
@@ -129,6 +132,12 @@ def register_limit(table: ConfigTable, profile: HardwareProfile) -> Column:
     most = profile.max_registers_per_thread or 255
     file = profile.registers_per_unit or 65536
     return np.asarray(np.minimum(most, file // threads), dtype=float)
+
+
+def _without_help(problem: Gemm, profile: HardwareProfile) -> bool:
+    """Whether 8-bit floats with one zero are widened by a chip that knows no 8-bit floats."""
+    known = any(name.startswith("fp8") for name in profile.peak_tflops)
+    return problem.dtype.endswith("fnuz") and not known
 
 
 def _turns(unit: Whole, element_bytes: int) -> NDArray[np.bool_]:
