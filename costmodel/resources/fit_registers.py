@@ -45,10 +45,10 @@ _MARGIN = 8.0
 #: a row far below its limit says little about the limit
 _FAR_WEIGHT = 0.1
 #: a spill that goes unseen is worse than one that is feared: it costs several times the time
-_SPILLING_WEIGHT = 1.5
-#: registers added to what is needed, for the same reason: most spills that a fit without them
-#: misses lack less than the margin
-_CAUTION = 6.0
+_SPILLING_WEIGHT = 2.0
+#: registers added to what is needed, for the same reason: most of ptxas's spills that a fit
+#: without them misses lack less than the margin; LLVM's are missed elsewhere
+_CAUTION = {"cuda": 6.0, "hip": 0.0}
 #: of two equally good fits, the one with less
 _SHRINK = 1e-3
 _MOST_TURNS = 10
@@ -126,8 +126,9 @@ def _needed(rows: Sample) -> dict[str, dict[str, float]]:
     least = np.where(rows.spilling, rows.limit + _MARGIN, -np.inf)
     weight = np.where(~spilled & (rows.registers < near), _FAR_WEIGHT, 1.0)
     found = _bounded(rows, least, most, np.where(rows.spilling, _SPILLING_WEIGHT, weight))
+    caution = _CAUTION["hip" if rows.unit[0] == MatrixUnit.MFMA else "cuda"]
     for phase in found.values():
-        phase["fixed"] = round(phase.get("fixed", 0.0) + _CAUTION, 3)
+        phase["fixed"] = round(phase.get("fixed", 0.0) + caution, 3)
     return found
 
 
