@@ -1,7 +1,8 @@
 """Predicted registers and spills beside the compiler's own, as figures and as Markdown.
 
 ``verify`` writes the table to ``docs/registers-table.md``. "All rows" are those the shipped
-coefficients were fitted on; "held out" are two of five rows, predicted by a fit on the rest.
+coefficients were fitted on; "held out" are two of five rows, predicted by a fit on the rest;
+"candidates" are drawn from those of real shapes, near a limit or not, and were never fitted.
 """
 
 from __future__ import annotations
@@ -67,22 +68,23 @@ def held_out_figures(rows: Sample) -> dict[str, Figures]:
     return {name: figures(rows[held & _of(rows, mark)], of) for name, mark in VENDORS.items()}
 
 
-def table(rows: Sample, errors: list[str], version: str) -> str:
+def table(rows: Sample, plain: Sample, errors: list[str], version: str) -> str:
     """The comparison as Markdown: a row a vendor and a target, then every wrong verdict."""
     head = "compiled | spilling | flagged | rightly | recall | precision | registers off, median"
     of = coefficients()
     lines = [
         f"# Registers and spills against Triton {version}", "",
         "Written by `make verify-compiler`. Spilling: over 64 bytes of spill stores a thread "
-        "(NVIDIA, `ptxas -v`), over 16 VGPRs (AMD). The rows are drawn to lie near the limits: "
-        "among the candidates of a real shape far fewer spill. Registers: the median absolute "
-        "error where nothing spills.", "",
+        "(NVIDIA, `ptxas -v`), over 16 VGPRs (AMD). The rows are drawn to lie near the limits; "
+        "those called candidates are what four real shapes have, and were not fitted. "
+        "Registers: the median absolute error where nothing spills.", "",
         f"| rows | {head} |", "|---" * 8 + "|",
     ]  # fmt: skip
     held = held_out_figures(rows)
     for name, mark in VENDORS.items():
         lines.append(f"| {name}, all rows | {figures(rows[_of(rows, mark)], of)} |")
         lines.append(f"| {name}, held out | {held[name]} |")
+        lines.append(f"| {name}, candidates | {figures(plain[_of(plain, mark)], of)} |")
     for target in dict.fromkeys(rows.targets.tolist()):
         lines.append(f"| {target} | {figures(rows[rows.targets == target], of)} |")
     lines += ["", f"Not compiled: {len(errors)}."]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from costmodel.profile import HardwareProfile, load_profile
 from costmodel.resources.legality import RULES
 from costmodel.resources.matrix_unit import compute_dtype
 from costmodel.resources.survey import TARGETS, Draw, draw_problem
+from costmodel.space.candidates import candidates
 
 #: the share of a thread's registers that its sums would take, and how often such a draw is kept:
 #: at a half, all else decides
@@ -41,6 +43,26 @@ def all_register_draws(target: str, seed: int = 1) -> list[Draw]:
         *register_draws(target, COUNTS[target], seed),
         *register_draws(target, CONVERTED_COUNT, seed, converted=True),
     ]
+
+
+#: shapes whose candidates are sampled as they are: square, long K, few rows, small K
+_SHAPES = ((4096, 4096, 4096), (1024, 1024, 8192), (64, 4096, 4096), (512, 3072, 768))
+_CANDIDATES_A_SHAPE = 4
+
+
+def candidate_draws(target: str, seed: int = 1) -> list[Draw]:
+    """Candidates as they come, for four shapes in fp16: what spills where nothing is enriched."""
+    number = int.from_bytes(target.encode(), "big") % 2**32
+    rng = np.random.default_rng([seed, number, 2])
+    profile = load_profile(TARGETS[target])
+    found = []
+    for shape in _SHAPES:
+        problem = Gemm(*shape)
+        table = candidates(problem, profile)
+        order = (table[int(row)] for row in rng.permutation(len(table)))
+        running = (config for config in order if _runs(problem, config, profile))
+        found += [Draw(target, problem, c) for c in islice(running, _CANDIDATES_A_SHAPE)]
+    return found
 
 
 def register_draws(target: str, count: int, seed: int, *, converted: bool = False) -> list[Draw]:

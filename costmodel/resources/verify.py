@@ -21,7 +21,7 @@ from costmodel.profile import load_profile
 from costmodel.resources import register_report
 from costmodel.resources.fit_registers import sample
 from costmodel.resources.footprint import footprint
-from costmodel.resources.register_survey import all_register_draws
+from costmodel.resources.register_survey import all_register_draws, candidate_draws
 from costmodel.resources.survey import TARGETS, draws, read_results, survey
 
 #: totals up to this may be the scratch of an epilogue, which no limit is near
@@ -123,18 +123,20 @@ def main() -> None:
     options.table.write_text(text, encoding="utf-8")
     print(text.split("## Every miss")[0])
     results = options.folder / f"registers_triton-{triton.__version__}.jsonl"
-    wanted = [d for t in options.targets for d in all_register_draws(t)]
-    _report(survey(wanted, results, full=True))
-    text = registers_table(results, triton.__version__)
+    plain = options.folder / f"candidate_registers_triton-{triton.__version__}.jsonl"
+    for part, path in ((all_register_draws, results), (candidate_draws, plain)):
+        wanted = [d for t in options.targets for d in part(t)]
+        _report(survey(wanted, path, full=True))
+    text = registers_table(results, plain, triton.__version__)
     options.registers.write_text(text, encoding="utf-8")
     print(text.split("## Every wrong")[0])
 
 
-def registers_table(results: Path, version: str) -> str:
-    """The part on registers and spills, from a file of full compiles."""
+def registers_table(results: Path, plain: Path, version: str) -> str:
+    """The part on registers and spills, from files of full compiles: enriched, and candidates."""
     entries = read_results(results)
     errors = [entry["error"] for entry in entries if "error" in entry]
-    return register_report.table(sample(entries), errors, version)
+    return register_report.table(sample(entries), sample(read_results(plain)), errors, version)
 
 
 def _report(entries: Iterable[dict[str, Any]]) -> None:
