@@ -15,7 +15,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and
 help:
 	@echo "make demo    predictions for a few shapes; needs no GPU"
 	@echo "make test    lint, types and tests, as CI runs them (each is a target too)"
-	@echo "make verify-compiler  predicted shared memory against the compiler, for every target"
+	@echo "make verify-compiler  predicted shared memory and registers against the compiler"
 	@echo "make format  let ruff rewrite what it can"
 	@echo "make clean   remove the environments and all that a build or a test run left"
 
@@ -56,7 +56,7 @@ lint: $(VENV)/.stamp
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 
-# Some minutes a target the first time; what data/compiler/ holds already is not compiled again.
+# Some ten minutes a target the first time; what data/compiler/ holds already is not compiled again.
 verify-compiler: $(VENV)/.stamp
 	TRITON_INTERPRET=0 $(VENV)/bin/python -P -m costmodel.resources.verify
 

@@ -1,30 +1,41 @@
-"""Registers a thread, predicted from the tile: what the accumulator and the operands need."""
+"""Registers a thread, predicted from the tile: what it needs, what the compiler takes, spills."""
 
 from __future__ import annotations
 
+import functools
+import json
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.config import ConfigTable
+from costmodel.paths import packaged
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, matrix_unit
+from costmodel.resources.register_terms import register_limit, register_terms
 from costmodel.resources.warp_groups import GROUP_WARPS, is_specialized, warp_group_tile
 
-#: addresses, loop state and barriers of our templates (ptxas on sm_90: 38 to 60 where the
-#: accumulator takes 8)
-_OVERHEAD = 44
+Column = NDArray[np.float64]
+
+#: addresses and loop state of "matvec" (ptxas on sm_90)
+_MATVEC_FIXED = 44
 
 
 @dataclass(frozen=True)
 class RegisterColumns:
-    """Registers a thread as the compiler would like them, and those that do not fit."""
+    """Registers a thread: those it would have, those it gets, and those that do not fit.
 
-    wanted: NDArray[np.float64]
+    ``wanted`` is what the compiler takes where there is room; it is held to the limit where a
+    thread can do with that, else ``spilled`` is the excess over the limit. A spilled register is
+    4 bytes of stores a thread, or more where it is stored several times.
+    """
+
+    wanted: Column
     allocated: NDArray[np.int64]
-    spilled: NDArray[np.float64]
+    spilled: Column
 
 
 def warps_per_block(table: ConfigTable) -> NDArray[np.int64]:
@@ -42,34 +53,61 @@ def threads_per_block(table: ConfigTable, profile: HardwareProfile) -> NDArray[n
 def register_columns(
     problem: Gemm, table: ConfigTable, profile: HardwareProfile
 ) -> RegisterColumns:
-    """Predict registers a thread; ``spilled`` is the excess over what a thread may have.
+    """Predict registers a thread and spills, one entry a configuration.
 
-    A thread may have ``max_registers_per_thread``, or less where many warps share the file.
+    Two formulas over ``register_terms``, each the larger of the K loop's and the store's: what a
+    thread must hold at once, and what the compiler takes where there is room (it loads ahead).
+    Coefficients a matrix unit, fitted on full compiles (``fit_registers``; figures in
+    docs/registers-table.md).
     """
-    block_m, block_n = kernel_blocks(table)
-    threads = np.maximum(table.num_warps, 1) * profile.warp_size
-    accumulator = block_m * block_n / threads
-    unit = matrix_unit(problem, table, profile)
-    # mma.sync holds both operands' fragments of a 16-deep step in registers, 4 bytes each;
-    # every warp of a row or column of warps holds its own copy: about a side a warp
-    rows_of_warps = np.clip(np.maximum(table.num_warps, 1), 1, np.maximum(block_m // 16, 1))
-    columns_of_warps = np.maximum(table.num_warps // rows_of_warps, 1)
-    deep = 16 * problem.element_bytes / 4 / profile.warp_size
-    fragments = (block_m / rows_of_warps + block_n / columns_of_warps) * deep
-    wanted = _OVERHEAD + accumulator + np.where(unit == MatrixUnit.WGMMA, 0.0, fragments)
-    specialized = is_specialized(table)
-    matvec = table.is_template("matvec")
-    tile = warp_group_tile(table)
-    wanted = np.where(specialized, tile.sums + _OVERHEAD, wanted)
-    # every loaded element has a sum, and a column of B is held beside it
-    elements = block_m * table.block_k / threads
-    wanted = np.where(matvec, _OVERHEAD + elements * (block_n + 1), wanted)
-    most = min(profile.max_registers_per_thread or 255, 255)
-    file = profile.registers_per_unit or 65536
-    limit = np.minimum(most, file // threads)
+    limit = register_limit(table, profile)
+    terms = register_terms(problem, table, profile)
+    needed, taken = predicted(terms, matrix_unit(problem, table, profile), coefficients())
+    spills = needed > limit
+    wanted = np.where(spills, np.maximum(needed, taken), np.minimum(taken, limit))
+    wanted = np.where(table.is_template("matvec"), _matvec_registers(table, profile), wanted)
     # its groups trade registers among each other: the whole is what the kernel is compiled for
-    limit = np.where(specialized, np.maximum(limit, tile.sums + _OVERHEAD), limit)
+    specialized, tile = is_specialized(table), warp_group_tile(table)
+    wanted = np.where(specialized, tile.registers, wanted)
+    limit = np.where(specialized, tile.registers, limit)
     granule = profile.register_granularity or 8
     allocated = np.minimum(np.ceil(wanted / granule) * granule, limit).astype(np.int64)
-    allocated = np.where(specialized, tile.registers, allocated)
     return RegisterColumns(wanted, allocated, np.maximum(wanted - limit, 0.0))
+
+
+def _matvec_registers(table: ConfigTable, profile: HardwareProfile) -> Column:
+    """Every loaded element has a sum for each column, and stands beside a column's element."""
+    rows, columns = kernel_blocks(table)
+    threads = np.maximum(table.num_warps, 1) * profile.warp_size
+    return np.asarray(_MATVEC_FIXED + rows * table.block_k / threads * (columns + 1))
+
+
+def predicted(
+    terms: dict[str, Column], unit: NDArray[np.int64], of: dict[str, Any]
+) -> tuple[Column, Column]:
+    """Registers *needed* and *taken*, from terms, matrix units and coefficients."""
+    needed, taken = np.zeros(len(unit)), np.zeros(len(unit))
+    for kind in np.unique(unit):
+        formulas = of.get(MatrixUnit(kind).name, {})
+        rows = unit == kind
+        needed = np.where(rows, _larger_phase(terms, formulas.get("needed", {})), needed)
+        taken = np.where(rows, _larger_phase(terms, formulas.get("taken", {})), taken)
+    return needed, taken
+
+
+def _larger_phase(terms: dict[str, Column], phases: dict[str, dict[str, float]]) -> Column:
+    largest = np.zeros(len(terms["fixed"]))
+    for weights in phases.values():
+        # term by term: a matrix product would round one row otherwise than many
+        total = np.zeros(len(largest))
+        for term, weight in weights.items():
+            total += weight * terms[term]
+        largest = np.maximum(largest, total)
+    return largest
+
+
+@functools.cache
+def coefficients() -> dict[str, Any]:
+    """The shipped coefficients by matrix unit, formula, phase and term."""
+    text = packaged("compiler", "register_coefficients.json").read_text(encoding="utf-8")
+    return dict(json.loads(text)["coefficients"])

@@ -7,10 +7,13 @@ Results are appended to a JSON Lines file as they come, so that a run resumes.
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import re
+import signal
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +41,9 @@ TARGETS: dict[str, str] = {
 }
 #: past this a thread's unrolled work makes ptxas run for minutes
 _MOST_PER_THREAD = 512
-_STOPPED = "stopped after llir"
+_STOPPED = "stopped"
+#: a full compile is given up after so many seconds
+LONGEST_S = 60.0
 _PTX_MARKS = {"wgmma": "wgmma.", "tcgen05": "tcgen05.mma", "mma.sync": "mma.sync"}
 
 
@@ -62,13 +67,14 @@ def draws(target: str, count: int, seed: int) -> list[Draw]:
     profile = load_profile(TARGETS[target])
     found: dict[str, Draw] = {}
     while len(found) < count:
-        draw = Draw(target, _problem(rng, profile), _config(rng, profile))
+        draw = Draw(target, draw_problem(rng, profile), _config(rng, profile))
         if _bearable(draw):
             found.setdefault(draw.key(), draw)
     return list(found.values())
 
 
-def _problem(rng: np.random.Generator, profile: HardwareProfile) -> Gemm:
+def draw_problem(rng: np.random.Generator, profile: HardwareProfile) -> Gemm:
+    """A random problem of a type that the chip multiplies, in any layout."""
     kinds: list[tuple[str, str | None]] = [
         (name, None) for name in profile.peak_tflops if name not in ("tf32", "fp32")
     ]
@@ -131,41 +137,52 @@ def _bearable(draw: Draw) -> bool:
 class _StoppedError(Exception):
     """Raised where compilation is to end, with what is known by then."""
 
-    def __init__(self, metadata: dict[str, Any]) -> None:
+    def __init__(self, source: Any, metadata: dict[str, Any]) -> None:
         super().__init__("stopped")
+        self.source = source
         self.metadata = metadata
 
 
 @contextmanager
-def stopping_after_llir() -> Iterator[None]:
-    """Within the block, compilation ends when shared memory is known."""
+def stopping_before(*names: str) -> Iterator[None]:
+    """Within the block, compilation ends where the first of these stages would begin.
+
+    "llir" ends inside that stage, once shared memory is allocated.
+    """
     from triton import knobs
 
     def hook(*call: Any) -> tuple[str, str] | None:
         if not call:  # Triton 3.9 asks so for what to add to its cache's keys
             return _STOPPED, _STOPPED
         stages = call[1]
-        stages["llir"] = once_allocated(stages["llir"], _stop)
-        for name in ("ptx", "amdgcn"):
-            if name in stages:
+        if "llir" in names:
+            stages["llir"] = once_allocated(stages["llir"], _stop)
+        for name in names:
+            if name != "llir" and name in stages:
                 stages[name] = _stop
         return None
 
-    def _stop(_source: Any, metadata: dict[str, Any]) -> None:
-        raise _StoppedError(dict(metadata))
+    def _stop(source: Any, metadata: dict[str, Any]) -> None:
+        raise _StoppedError(source, dict(metadata))
 
-    before = knobs.runtime.add_stages_inspection_hook
+    before = knobs.runtime.add_stages_inspection_hook, knobs.compilation.always_compile
     knobs.runtime.add_stages_inspection_hook = hook
+    # a kernel that lies in the cache on disk would pass no stage at all
+    knobs.compilation.always_compile = True
     try:
         yield
     finally:
-        knobs.runtime.add_stages_inspection_hook = before
+        knobs.runtime.add_stages_inspection_hook, knobs.compilation.always_compile = before
 
 
 def survey(
     wanted: Iterable[Draw], results: Path, *, full: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Compile what the results file does not hold yet; yields and appends each result."""
+    """Compile what the results file does not hold yet; yields and appends each result.
+
+    Stops where shared memory is known, which is half of the time; ``full`` goes on to registers
+    and spills, and gives up on what takes longer than ``LONGEST_S``, saying so in its entry.
+    """
     from costmodel.records.log import append_lines
 
     done = {entry["key"] for entry in read_results(results)}
@@ -176,7 +193,7 @@ def survey(
     for target, group in by_target.items():
         with compiling_for(load_profile(TARGETS[target])):
             for draw in group:
-                entry = {"key": draw.key()} | _compiled(draw, full)
+                entry = {"key": draw.key()} | (_machine_code(draw) if full else _compiled(draw))
                 append_lines(results, [json.dumps(entry).encode() + b"\n"])
                 yield entry
 
@@ -189,31 +206,73 @@ def read_results(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in stream if line.endswith("\n")]
 
 
-def _compiled(draw: Draw, full: bool) -> dict[str, Any]:
+def _compiled(draw: Draw) -> dict[str, Any]:
+    return _until(draw, ("llir", "ptx", "amdgcn"), lambda stop: {"shared": stop.metadata["shared"]})
+
+
+def _machine_code(draw: Draw) -> dict[str, Any]:
+    """Shared memory, registers and spills, within ``LONGEST_S``; the object file is not needed."""
+
+    def facts(stop: _StoppedError) -> dict[str, Any]:
+        return {"shared": stop.metadata["shared"]} | _facts(stop.source)
+
+    return _within(LONGEST_S, lambda: _until(draw, ("cubin", "hsaco"), facts))
+
+
+def _until(
+    draw: Draw, stages: tuple[str, ...], facts: Callable[[_StoppedError], dict[str, Any]]
+) -> dict[str, Any]:
     launch = storageless_launch(draw.problem, draw.config, 132)
     try:
-        if full:
-            kernel = launch.compile()
-            found = {"shared": kernel.metadata.shared} | machine_code_facts(kernel)
-        else:
-            with stopping_after_llir():
+        try:
+            with stopping_before(*stages):
                 launch.compile()
-            found = {"error": "nothing was compiled"}
-    except _StoppedError as stop:
-        found = {"shared": stop.metadata["shared"]}
+        except _StoppedError as stop:
+            return facts(stop)
     except Exception as error:
-        found = {"error": f"{type(error).__name__}: {error}".split("\n", 1)[0][:200]}
-    return found
+        return {"error": f"{type(error).__name__}: {error}".split("\n", 1)[0][:200]}
+    return {"error": "nothing was compiled"}
+
+
+def _within(seconds: float, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """``call``'s answer from a process of its own, which can be ended: a compiler pass cannot."""
+    fork = multiprocessing.get_context("fork")
+    receiver, sender = fork.Pipe(duplex=False)
+
+    def answer() -> None:
+        os.setsid()
+        sender.send_bytes(json.dumps(call()).encode())
+
+    process = fork.Process(target=answer)
+    process.start()
+    sender.close()
+    try:
+        if not receiver.poll(seconds):
+            return {"error": f"took longer than {seconds} s"}
+        return dict(json.loads(receiver.recv_bytes()))
+    except EOFError:
+        return {"error": "the compiler ended its process"}
+    finally:
+        if process.is_alive():
+            # ptxas runs in the same session
+            os.killpg(process.pid or 0, signal.SIGKILL)
+        process.join()
 
 
 def machine_code_facts(kernel: Any) -> dict[str, Any]:
-    """Registers a thread, spills, and which matrix instructions the code holds."""
-    asm = kernel.asm
-    if "ptx" in asm:
-        ptx = asm["ptx"]
-        kinds = [name for name, mark in _PTX_MARKS.items() if mark in ptx]
-        return {"instructions": kinds} | _ptxas_facts(ptx)
-    text = asm["amdgcn"]
+    """Registers a thread, spills, and which matrix instructions a compiled kernel holds."""
+    return _facts(kernel.asm["ptx"] if "ptx" in kernel.asm else kernel.asm["amdgcn"])
+
+
+def _facts(text: str) -> dict[str, Any]:
+    """``spill`` is bytes of spill stores a thread for PTX, and spilled VGPRs for AMD's assembly.
+
+    AMD's ``registers`` count architectural and accumulation registers together, as they share a
+    file (gfx90a and later); ``agprs`` are the latter, ``scratch`` the bytes a lane has in memory.
+    """
+    if ".target" in text and ".visible" in text:
+        kinds = [name for name, mark in _PTX_MARKS.items() if mark in text]
+        return {"instructions": kinds} | _ptxas_facts(text)
     kinds = [name for name in ("v_mfma", "v_wmma") if name in text]
 
     def number(key: str) -> int:
@@ -224,11 +283,16 @@ def machine_code_facts(kernel: Any) -> dict[str, Any]:
         "instructions": kinds,
         "registers": number("vgpr_count"),
         "spill": number("vgpr_spill_count"),
+        "agprs": number("agpr_count"),
+        "scratch": number("private_segment_fixed_size"),
     }
 
 
 def _ptxas_facts(ptx: str) -> dict[str, int]:
-    """Registers and bytes of spill stores, as ``ptxas -v`` of Triton's own wheel says."""
+    """Registers and bytes of spill stores, as ``ptxas -v`` of Triton's own wheel says.
+
+    Raises ``RuntimeError`` where ptxas refuses the code.
+    """
     from triton import knobs
 
     arch = re.search(r"\.target\s+(sm_\w+)", ptx)
@@ -239,7 +303,10 @@ def _ptxas_facts(ptx: str) -> dict[str, int]:
         source = Path(folder) / "kernel.ptx"
         source.write_text(ptx, encoding="utf-8")
         command = [tool.path, "-v", f"--gpu-name={name}", str(source), "-o", f"{folder}/out"]
-        log = subprocess.run(command, capture_output=True, text=True, timeout=300).stderr
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    log = done.stderr
+    if done.returncode:
+        raise RuntimeError(log.strip())
     registers = re.search(r"Used (\d+) registers", log)
     spill = re.search(r"(\d+) bytes spill stores", log)
     return {

@@ -2,7 +2,8 @@
 
 Compiles random configurations for every target that Triton has (what the results file holds
 already is not compiled again), compares ``footprint`` with the compiler's own figure, and writes
-a table with every miss over 32 KiB to ``docs/compiler-table.md``.
+a table with every miss over 32 KiB to ``docs/compiler-table.md``. A smaller number is compiled to
+machine code, for registers and spills: ``docs/registers-table.md``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from typing import Any
 from costmodel.config import KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
+from costmodel.resources import register_report
+from costmodel.resources.fit_registers import sample
 from costmodel.resources.footprint import footprint
+from costmodel.resources.register_survey import all_register_draws, candidate_draws
 from costmodel.resources.survey import TARGETS, draws, read_results, survey
 
 #: totals up to this may be the scratch of an epilogue, which no limit is near
@@ -110,15 +114,35 @@ def main() -> None:
     parser.add_argument("--targets", nargs="*", default=list(TARGETS), choices=list(TARGETS))
     parser.add_argument("--folder", type=Path, default=Path("data/compiler"))
     parser.add_argument("--table", type=Path, default=Path("docs/compiler-table.md"))
+    parser.add_argument("--registers", type=Path, default=Path("docs/registers-table.md"))
     options = parser.parse_args()
     results = options.folder / f"survey_triton-{triton.__version__}.jsonl"
     wanted = [d for t in options.targets for d in draws(t, options.count, options.seed)]
-    for number, entry in enumerate(survey(wanted, results), start=1):
-        if number % 100 == 0 or "error" in entry:
-            print(number, entry.get("error", ""), flush=True)
+    _report(survey(wanted, results))
     text = table(compare(read_results(results)), triton.__version__)
     options.table.write_text(text, encoding="utf-8")
     print(text.split("## Every miss")[0])
+    results = options.folder / f"registers_triton-{triton.__version__}.jsonl"
+    plain = options.folder / f"candidate_registers_triton-{triton.__version__}.jsonl"
+    for part, path in ((all_register_draws, results), (candidate_draws, plain)):
+        wanted = [d for t in options.targets for d in part(t)]
+        _report(survey(wanted, path, full=True))
+    text = registers_table(results, plain, triton.__version__)
+    options.registers.write_text(text, encoding="utf-8")
+    print(text.split("## Every wrong")[0])
+
+
+def registers_table(results: Path, plain: Path, version: str) -> str:
+    """The part on registers and spills, from files of full compiles: enriched, and candidates."""
+    entries = read_results(results)
+    errors = [entry["error"] for entry in entries if "error" in entry]
+    return register_report.table(sample(entries), sample(read_results(plain)), errors, version)
+
+
+def _report(entries: Iterable[dict[str, Any]]) -> None:
+    for number, entry in enumerate(entries, start=1):
+        if number % 100 == 0 or "error" in entry:
+            print(number, entry.get("error", ""), flush=True)
 
 
 if __name__ == "__main__":
