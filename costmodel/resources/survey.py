@@ -15,13 +15,13 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from costmodel.config import KernelConfig
+from costmodel.config import TEMPLATES, KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, load_profile
 from costmodel.resources.stopping import once_allocated
@@ -73,6 +73,46 @@ def draws(target: str, count: int, seed: int) -> list[Draw]:
     return list(found.values())
 
 
+#: templates that ``draws`` does not know: its draws stay what they were, and so do their results
+OWN_TEMPLATES = ("warp_specialized", "packed", "matvec")
+_OWN_PER_PROBLEM = 3
+
+
+def own_draws(target: str, count: int, seed: int) -> list[Draw]:
+    """Up to ``count`` configurations of ``OWN_TEMPLATES``, drawn from candidates of random sizes.
+
+    Stages are drawn anew, so that some do not fit. A target with none of these templates but
+    "matvec" gets a quarter of ``count``.
+    """
+    from costmodel.space.candidates import candidates
+
+    number = int.from_bytes(target.encode(), "big") % 2**32
+    rng = np.random.default_rng([seed, number, 3])
+    profile = load_profile(TARGETS[target])
+    wanted = count if "wgmma" in profile.mma else count // 4
+    kinds = [TEMPLATES.index(name) for name in OWN_TEMPLATES]
+    found: dict[str, Draw] = {}
+    while len(found) < wanted:
+        drawn = draw_problem(rng, profile)
+        narrow = rng.random() < (0.2 if "wgmma" in profile.mma else 1.0)
+        sizes = [int(size) for size in rng.integers(1, 3000, 3)]
+        if rng.random() < 0.7:
+            sizes = [8 * -(-size // 8) for size in sizes]
+        if narrow:
+            sizes[int(rng.integers(2))] = int(rng.integers(1, 3))
+        problem = replace(drawn, m=sizes[0], n=sizes[1], k=sizes[2], beta=0.0, batch=1)
+        table = candidates(problem, profile)
+        table = table[np.flatnonzero(np.isin(table.template, kinds))]
+        for row in rng.permutation(len(table))[:_OWN_PER_PROBLEM]:
+            config = table[int(row)]
+            if config.template != "matvec":
+                config = replace(config, num_stages=int(rng.integers(2, 17)))
+            draw = Draw(target, problem, config)
+            if _well_formed(draw):
+                found.setdefault(draw.key(), draw)
+    return list(found.values())[:wanted]
+
+
 def draw_problem(rng: np.random.Generator, profile: HardwareProfile) -> Gemm:
     """A random problem of a type that the chip multiplies, in any layout."""
     kinds: list[tuple[str, str | None]] = [
@@ -116,17 +156,21 @@ def _stage_odds() -> Any:
 
 
 def _bearable(draw: Draw) -> bool:
-    from costmodel.resources.legality import RULES
-
     threads = 32 * (draw.config.num_warps or 4)
     c = draw.config
     sums = c.block_m * c.block_n / threads
     loads = (c.block_m + c.block_n) * c.block_k / threads
     if sums > _MOST_PER_THREAD or loads > _MOST_PER_THREAD:
         return False
-    from costmodel.config import ConfigTable
+    return _well_formed(draw)
 
-    table, profile = ConfigTable.of(c), load_profile(TARGETS[draw.target])
+
+def _well_formed(draw: Draw) -> bool:
+    """Whether no limit but those of memory and threads stands against a draw."""
+    from costmodel.config import ConfigTable
+    from costmodel.resources.legality import RULES
+
+    table, profile = ConfigTable.of(draw.config), load_profile(TARGETS[draw.target])
     malformed = [rule for rule in RULES if rule.name not in ("shared_memory", "threads")]
     return not any(
         np.any(np.greater(*np.broadcast_arrays(*rule.needs(draw.problem, table, profile))))

@@ -22,7 +22,7 @@ from costmodel.resources import register_report
 from costmodel.resources.fit_registers import sample
 from costmodel.resources.footprint import footprint
 from costmodel.resources.register_survey import all_register_draws, candidate_draws
-from costmodel.resources.survey import TARGETS, draws, read_results, survey
+from costmodel.resources.survey import TARGETS, draws, own_draws, read_results, survey
 
 #: totals up to this may be the scratch of an epilogue, which no limit is near
 SMALL_BYTES = 32 * 1024
@@ -117,15 +117,16 @@ def main() -> None:
     parser.add_argument("--registers", type=Path, default=Path("docs/registers-table.md"))
     options = parser.parse_args()
     results = options.folder / f"survey_triton-{triton.__version__}.jsonl"
-    wanted = [d for t in options.targets for d in draws(t, options.count, options.seed)]
-    _report(survey(wanted, results))
+    for part in (draws, own_draws):
+        wanted = [d for t in options.targets for d in part(t, options.count, options.seed)]
+        _report(survey(wanted, results))
     text = table(compare(read_results(results)), triton.__version__)
     options.table.write_text(text, encoding="utf-8")
     print(text.split("## Every miss")[0])
     results = options.folder / f"registers_triton-{triton.__version__}.jsonl"
     plain = options.folder / f"candidate_registers_triton-{triton.__version__}.jsonl"
-    for part, path in ((all_register_draws, results), (candidate_draws, plain)):
-        wanted = [d for t in options.targets for d in part(t)]
+    for kind, path in ((all_register_draws, results), (candidate_draws, plain)):
+        wanted = [d for t in options.targets for d in kind(t)]
         _report(survey(wanted, path, full=True))
     text = registers_table(results, plain, triton.__version__)
     options.registers.write_text(text, encoding="utf-8")
