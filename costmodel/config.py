@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from costmodel.errors import ConfigError, unknown_name
 
 #: kernel families, one file each in ``costmodel.kernels``
-TEMPLATES: tuple[str, ...] = ("tile", "split_k", "persistent_tma")
+TEMPLATES: tuple[str, ...] = (
+    "tile", "split_k", "persistent_tma", "warp_specialized", "matvec", "packed",
+)  # fmt: skip
 
 Column = NDArray[np.int64]
 
@@ -26,6 +28,8 @@ class KernelConfig:
 
     ``block_m`` and ``block_n`` are along the problem's M and N, also when ``swap`` is set: then
     the kernel computes the transposed product, so that N meets the matrix unit's row side.
+    Blocks are powers of two but for "warp_specialized" and "packed" (the same kernel, on operands
+    copied into aligned rows first), whose columns go in steps of 8.
     ``group_m`` rows of tiles share columns of B in L2. ``load_bits`` is the widest load that the
     alignment hints promise to the compiler. ``epilogue_parts`` cuts the output tile into 1 or 2
     stores. A knob that a chip lacks is None.

@@ -153,6 +153,18 @@ class Gemm:
         row = self.row_elements(operand)
         return min(row & -row, 16)
 
+    def odd_row_bytes(self, operand: str, multiple: int) -> int:
+        """Bytes past the last ``multiple`` in a stored row of "a", "b" or "c"; 0 for one row."""
+        rows, size = {
+            "a": (self.m if self.layout[0] == "n" else self.k, self.element_bytes),
+            "b": (self.k if self.layout[1] == "n" else self.n, self.element_bytes),
+            "c": (self.m, self.out_bytes),
+        }[operand]
+        # a single row has no step to the next; the next entry of a batch is one too
+        if rows * self.batch == 1:
+            return 0
+        return self.row_elements(operand) * size % multiple
+
     def __str__(self) -> str:
         lead = f"{self.batch}x" if self.batch > 1 else ""
         return f"{lead}{self.m}x{self.n}x{self.k} {self.dtype} {self.layout}"

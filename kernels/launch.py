@@ -13,6 +13,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from costmodel.config import KernelConfig
 from costmodel.errors import ConfigError
+from costmodel.kernels.matrix import Matrix, descriptor_facts
+from costmodel.kernels.matvec import matvec_kernel
 from costmodel.kernels.persistent_tma import persistent_tma_kernel
 from costmodel.kernels.split_k import split_k_kernel
 from costmodel.kernels.tile import tile_kernel
@@ -32,9 +34,13 @@ class Launch:
     args: tuple[Any, ...]
     constants: dict[str, Any]
     out: torch.Tensor
+    #: a second kernel that finishes what this one leaves
+    then: Launch | None = None
 
     def run(self) -> torch.Tensor:
         self.kernel[self.grid](*self.args, **self.constants)
+        if self.then is not None:
+            self.then.run()
         return self.out
 
     @property
@@ -42,15 +48,21 @@ class Launch:
         """What decides the compiled code: launches of equal variants share one kernel."""
         types = tuple(
             arg.dtype if isinstance(arg, torch.Tensor) else
-            (arg.base.dtype, tuple(arg.block_shape)) if isinstance(arg, TensorDescriptor) else
+            (arg.base.dtype, tuple(arg.block_shape)) if hasattr(arg, "block_shape") else
             isinstance(arg, int) and not -(2**31) <= arg < 2**31
             for arg in self.args
         )  # fmt: skip
-        return (self.kernel.__name__, types, tuple(self.constants.values()))
+        own = (self.kernel.__name__, types, tuple(map(str, self.constants.values())))
+        return own if self.then is None else own + self.then.variant
 
     def compile(self) -> Any:
-        """Compile for the active driver's target and return the compiled kernel; no launch."""
-        return self.kernel.warmup(*self.args, grid=self.grid, **self.constants)
+        """Compile for the active driver's target; no launch. Of several kernels, returns the one
+        that takes the most shared memory: the product.
+        """
+        mine = self.kernel.warmup(*self.args, grid=self.grid, **self.constants)
+        if self.then is None:
+            return mine
+        return max(mine, self.then.compile(), key=lambda kernel: kernel.metadata.shared)
 
 
 def gemm(
@@ -116,54 +128,11 @@ def prepare(
     return bind(x, y, z, out, config, float(alpha), float(beta), units, shared)
 
 
-@dataclass(frozen=True)
-class _Matrix:
-    """An operand as stored: [batch,] rows, cols with cols contiguous; ``transposed`` or not."""
-
-    stored: torch.Tensor
-    transposed: bool
-
-    @classmethod
-    def of(cls, tensor: torch.Tensor, name: str) -> _Matrix:
-        rows, cols = tensor.shape[-2:]
-        # an axis of one element may report any stride: it counts as contiguous
-        if tensor.stride(-1) == 1 and (rows == 1 or tensor.stride(-2) >= cols):
-            return cls(tensor, False)
-        if tensor.stride(-2) == 1 or rows == 1:
-            if cols == 1 or tensor.stride(-1) >= rows:
-                return cls(tensor.transpose(-1, -2), True)
-        if cols == 1 and tensor.stride(-2) >= 1:
-            return cls(tensor, False)
-        raise ConfigError(
-            f"{name} has strides {tensor.stride()} for shape {tuple(tensor.shape)}: one of its "
-            "last two axes must be contiguous and not overlap; call .contiguous() first"
-        )
-
-    @property
-    def leading(self) -> int:
-        """Elements from one stored row to the next."""
-        return int(self.stored.stride(-2))
-
-    @property
-    def batch_stride(self) -> int:
-        return int(self.stored.stride(0)) if self.stored.ndim == 3 else 0
-
-    def flipped(self) -> _Matrix:
-        """The transpose of this matrix: the same storage, read the other way."""
-        return _Matrix(self.stored, not self.transposed)
-
-    def rows(self) -> int:
-        return int(self.stored.shape[-1 if self.transposed else -2])
-
-    def cols(self) -> int:
-        return int(self.stored.shape[-2 if self.transposed else -1])
-
-
 def _kernel_space(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: KernelConfig
-) -> tuple[_Matrix, _Matrix, _Matrix, KernelConfig]:
+) -> tuple[Matrix, Matrix, Matrix, KernelConfig]:
     """The operands and blocks as the kernel sees them: swapped, C' = B' A' where asked for."""
-    x, y, z = _Matrix.of(a, "a"), _Matrix.of(b, "b"), _Matrix(out, False)
+    x, y, z = Matrix.of(a, "a"), Matrix.of(b, "b"), Matrix(out, False)
     if not config.swap:
         return x, y, z, config
     fields = config.as_dict() | {"block_m": config.block_n, "block_n": config.block_m}
@@ -176,7 +145,7 @@ def _align(number: int, limit: int) -> int:
 
 
 def _pointer_arguments(
-    x: _Matrix, y: _Matrix, z: _Matrix, config: KernelConfig
+    x: Matrix, y: Matrix, z: Matrix, config: KernelConfig
 ) -> tuple[list[int], dict[str, Any]]:
     """Sizes and strides in units of their alignment, with the alignments as constants."""
     m, n, k = x.rows(), y.cols(), x.cols()
@@ -206,7 +175,7 @@ def _pointer_arguments(
     return scalars, constants
 
 
-def _grid(x: _Matrix, y: _Matrix, config: KernelConfig) -> tuple[int, int]:
+def _grid(x: Matrix, y: Matrix, config: KernelConfig) -> tuple[int, int]:
     tiles = triton.cdiv(x.rows(), config.block_m) * triton.cdiv(y.cols(), config.block_n)
     batch = x.stored.shape[0] if x.stored.ndim == 3 else 1
     if batch > _GRID_Y_LIMIT and config.template != "persistent_tma":
@@ -218,7 +187,7 @@ def _grid(x: _Matrix, y: _Matrix, config: KernelConfig) -> tuple[int, int]:
 
 
 def _bind_tile(
-    x: _Matrix, y: _Matrix, z: _Matrix, out: torch.Tensor, config: KernelConfig,
+    x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
     alpha: float, beta: float, units: int | None, shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
     scalars, constants = _pointer_arguments(x, y, z, config)
@@ -227,7 +196,7 @@ def _bind_tile(
 
 
 def _bind_split_k(
-    x: _Matrix, y: _Matrix, z: _Matrix, out: torch.Tensor, config: KernelConfig,
+    x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
     alpha: float, beta: float, units: int | None, shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
     scalars, constants = _pointer_arguments(x, y, z, config)
@@ -242,21 +211,21 @@ def _bind_split_k(
 
 
 def _bind_persistent_tma(
-    x: _Matrix, y: _Matrix, z: _Matrix, out: torch.Tensor, config: KernelConfig,
+    x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
     alpha: float, beta: float, units: int | None, shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
     m, n, k = x.rows(), y.cols(), x.cols()
     tiles, batch = _grid(x, y, config)
     part_n = config.block_n // config.epilogue_parts
     descriptors = (
-        _descriptor("a", x, config.block_m, config.block_k),
-        _descriptor("b", y, config.block_k, config.block_n),
-        _descriptor("c", z, config.block_m, part_n),
+        TensorDescriptor(m.stored, *descriptor_facts(name, config.template, m, rows, cols))
+        for name, m, rows, cols in (
+            ("a", x, config.block_m, config.block_k),
+            ("b", y, config.block_k, config.block_n),
+            ("c", z, config.block_m, part_n),
+        )
     )
-    if units is None:
-        units = _UNITS_WITHOUT_DEVICE
-        if out.device.type == "cuda":
-            units = torch.cuda.get_device_properties(out.device).multi_processor_count
+    units = _units(out) if units is None else units
     constants = {
         "A_TRANSPOSED": x.transposed,
         "B_TRANSPOSED": y.transposed,
@@ -269,26 +238,40 @@ def _bind_persistent_tma(
     return Launch(persistent_tma_kernel, grid, args, shared | constants, out)
 
 
-def _descriptor(name: str, matrix: _Matrix, rows: int, cols: int) -> TensorDescriptor:
-    stored = matrix.stored
-    size = stored.element_size()
-    strides = list(stored.stride())
-    # the copy engine never steps along an axis of one element, yet checks its stride
-    for axis in range(stored.ndim - 1):
-        if stored.shape[axis] == 1:
-            strides[axis] = -(-stored.shape[-1] * size // 16) * 16 // size
-        if strides[axis] * size % 16:
-            raise ConfigError(
-                f"persistent_tma needs rows of a multiple of 16 bytes: {name} steps by "
-                f"{strides[axis]} elements of {size} bytes; use template 'tile' or 'split_k'"
-            )
-    if stored.data_ptr() % 16:
-        raise ConfigError(f"persistent_tma needs 16-byte aligned data; {name} is not")
-    block = [cols, rows] if matrix.transposed else [rows, cols]
-    if stored.ndim == 3:
-        block.insert(0, 1)
-    strides[-1] = 1
-    return TensorDescriptor(stored, list(stored.shape), strides, block)
+def _bind_matvec(
+    x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
+    alpha: float, beta: float, units: int | None, shared: dict[str, Any],
+) -> Launch:  # fmt: skip
+    if y.cols() != config.block_n:
+        raise ConfigError(f"matvec {config} is for {config.block_n} columns, not {y.cols()}")
+    scalars, constants = _pointer_arguments(x, y, z, config)
+    dropped = ("BLOCK_N", "PRECISION", "ACCUMULATOR")
+    shared = {name: value for name, value in shared.items() if name not in dropped}
+    constants |= {"COLUMNS": config.block_n}
+    args = (x.stored, y.stored, z.stored, alpha, beta, *scalars)
+    return Launch(matvec_kernel, _grid(x, y, config), args, shared | constants, out)
+
+
+def _bind_warp_specialized(
+    x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
+    alpha: float, beta: float, units: int | None, shared: dict[str, Any],
+) -> Launch:  # fmt: skip
+    from costmodel.kernels.warp_groups import bind
+
+    if beta:
+        raise ConfigError(f"{config.template} does not add to C; use another template for beta")
+    units = _units(out) if units is None else units
+    launch = None
+    for kernel, grid, args, constants in reversed(bind(x, y, z, config, alpha, units)):
+        launch = Launch(kernel, grid, args, constants, out, launch)
+    assert launch is not None
+    return launch
+
+
+def _units(out: torch.Tensor) -> int:
+    if out.device.type != "cuda":
+        return _UNITS_WITHOUT_DEVICE
+    return int(torch.cuda.get_device_properties(out.device).multi_processor_count)
 
 
 def _default_out(dtype: torch.dtype) -> torch.dtype:
@@ -297,11 +280,23 @@ def _default_out(dtype: torch.dtype) -> torch.dtype:
     return torch.bfloat16 if dtype.itemsize == 1 else dtype
 
 
-#: every kernel that a launch may name
-KERNELS: tuple[Any, ...] = (tile_kernel, split_k_kernel, persistent_tma_kernel)
+def kernels() -> tuple[Any, ...]:
+    """Every kernel that a launch may name, as far as this Triton can make them."""
+    known: tuple[Any, ...] = (tile_kernel, split_k_kernel, persistent_tma_kernel, matvec_kernel)
+    try:
+        from costmodel.kernels.pack import pack_kernel
+        from costmodel.kernels.reduce_parts import reduce_parts_kernel
+        from costmodel.kernels.warp_specialized import warp_specialized_kernel
+    except ImportError:  # a Triton without Gluon
+        return known
+    return (*known, pack_kernel, reduce_parts_kernel, warp_specialized_kernel)
+
 
 _BINDERS: dict[str, Callable[..., Launch]] = {
     "tile": _bind_tile,
     "split_k": _bind_split_k,
     "persistent_tma": _bind_persistent_tma,
+    "warp_specialized": _bind_warp_specialized,
+    "packed": _bind_warp_specialized,
+    "matvec": _bind_matvec,
 }

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from costmodel.errors import ModelError, RecordError
 from costmodel.learning.groups import Group, groups_of
 from costmodel.physics.estimate import estimate_columns
+from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, load_profile
 from costmodel.ranking.features import FEATURES, feature_matrix
 from costmodel.ranking.ranker import Ranker, feature_fingerprint, own_model_path
@@ -101,10 +102,31 @@ def heldout_shapes() -> set[tuple[int, int, int]]:
     return {(s.problem.m, s.problem.n, s.problem.k) for s in read_shapes("heldout")}
 
 
+#: a shape within this of a held-out one in all three dimensions is held out too
+_NEAR = 0.1
+
+
 def training_groups(frame: pd.DataFrame, profile_name: str | None = None) -> list[Group]:
-    """The groups of a frame whose shape is not held out."""
-    kept = heldout_shapes()
-    return [group for group in groups_of(frame, profile_name) if group.shape not in kept]
+    """The groups of a frame whose shape is neither held out nor near one that is."""
+    kept = np.log(np.asarray(sorted(heldout_shapes()), dtype=np.float64))
+
+    def apart(group: Group) -> bool:
+        off = np.abs(kept - np.log(np.asarray(group.shape, dtype=np.float64)))
+        return bool((off.max(axis=1) > np.log1p(_NEAR)).all())
+
+    return [group for group in groups_of(frame, profile_name) if apart(group)]
+
+
+def fit_without(
+    logs: Iterable[str | os.PathLike[str]], problems: Iterable[Gemm], profile: str
+) -> Ranker:
+    """A ranker fitted on the shipped runs and on logs, but on no run of these shapes."""
+    import pandas as pd
+
+    frame = pd.concat([packaged_runs(), read_runs([Path(log) for log in logs])])
+    left_out = {(p.m, p.n, p.k) for p in problems}
+    groups = [g for g in training_groups(frame, profile) if g.shape not in left_out]
+    return fit(groups, seeds=SEEDS[:1], frame=frame)
 
 
 def prepare(groups: Iterable[Group]) -> list[Prepared]:

@@ -7,11 +7,24 @@ from typing import Any
 
 from costmodel.problem import Gemm
 
+#: torch's fp8 product sums in the matrix unit's own precision, as ``tl.dot`` does on sm_90; with
+#: False it would move sums to fp32 registers every few steps
+FP8_FAST_ACCUMULATION = True
+
 
 def vendor_launch(problem: Gemm, a: Any, b: Any, out: Any) -> Callable[[], Any]:
-    """A call that computes ``problem`` into ``out`` with the vendor's library, no copies."""
+    """A call that computes ``problem`` into ``out`` with the vendor's library, no copies.
+
+    fp8 goes to ``torch._scaled_mm`` with tensor-wise scales of 1 and fast accumulation.
+    """
     import torch
 
+    if problem.dtype.startswith("fp8"):
+        one = torch.ones((), device=a.device, dtype=torch.float32)
+        return lambda: torch._scaled_mm(
+            a, b, scale_a=one, scale_b=one, out_dtype=out.dtype,
+            use_fast_accum=FP8_FAST_ACCUMULATION, out=out,
+        )  # fmt: skip
     if problem.beta or problem.alpha != 1.0:
         function = torch.addmm if a.ndim == 2 else torch.baddbmm
         return lambda: function(out, a, b, beta=problem.beta, alpha=problem.alpha, out=out)

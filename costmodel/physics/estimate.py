@@ -27,7 +27,8 @@ from costmodel.resources.footprint import (
 )
 from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks, matrix_unit
 from costmodel.resources.occupancy import OccupancyColumns, occupancy
-from costmodel.resources.registers import RegisterColumns, register_columns
+from costmodel.resources.registers import RegisterColumns, register_columns, warps_per_block
+from costmodel.resources.warp_groups import MOST_RUNS, is_specialized, warp_group_tile
 
 Column = NDArray[np.float64]
 BOUNDS = ("compute", "memory", "latency")
@@ -38,9 +39,9 @@ BOUNDS = ("compute", "memory", "latency")
 #: from a tile's load to its last byte under load: by hand, some twice what an idle chip takes for
 #: one line (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU", arXiv 2402.13499)
 _DRAM_LATENCY_US = 0.7
-#: bytes a clock that L2 hands to one unit: 5,120 a clock (NVIDIA A100 white paper) over 132 units;
-#: a 4096^3 product at 760 TFLOPS on an H200 draws 8.9 TB/s, which is as much
-_L2_BYTES_PER_CLOCK = 39.0
+#: bytes a clock that L2 hands to one unit where neighbours ask for the same tiles: 132 blocks of
+#: 64x128 take 170 ns a step of 64 on an H200, 145 GB/s a unit (data/results/steps_h200-sxm.csv)
+_L2_BYTES_PER_CLOCK = 80.0
 #: shared memory reads a clock and unit, which the matrix unit's operands share (CUDA guide)
 _SHARED_BYTES_PER_CLOCK = 128.0
 #: what mma.sync reaches of wgmma's rate on Hopper, as the same paper reports
@@ -51,9 +52,13 @@ _STEP_US = 0.03
 #: 44 registers, takes several times as long as by 8 warps on an H200
 _SPILL_SLOWDOWN = 0.08
 #: store, layout conversion and the write's way out for one tile, beyond its bytes: by hand
-_EPILOGUE_US = 0.5
+_EPILOGUE_US = 1.0
 #: counting arrivals and waiting for the last part: by hand
 _SPLIT_US = 1.5
+#: the kernel that adds a split K's parts, beyond its bytes: by hand
+_SECOND_KERNEL_US = 3.0
+#: share of a copy's bandwidth that copying rows of odd length reaches: by hand
+_PACK_SHARE = 0.5
 #: a launch is bound by arithmetic or by memory if that alone takes at least half of its time
 _BOUND_SHARE = 0.5
 #: clock assumed where a profile knows none
@@ -89,8 +94,7 @@ def estimate_columns(
     unit = matrix_unit(problem, table, profile)
     registers = register_columns(problem, table, profile)
     footprint = footprint_columns(problem, table, profile)
-    warps = np.maximum(table.num_warps, 1)
-    held = occupancy(warps, registers.allocated, footprint.shared_bytes, profile)
+    held = occupancy(warps_per_block(table), registers.allocated, footprint.shared_bytes, profile)
     waves = wave_columns(problem, table, profile, held.blocks)
     traffic = traffic_columns(problem, table, profile, waves)
     floor = roofline(problem, profile)
@@ -113,7 +117,8 @@ def estimate_columns(
     # buffer more while it runs, and mma.sync has one less. Loads too narrow for the asynchronous
     # copy are waited for.
     widest = np.minimum(load_bytes(problem, table, "a"), load_bytes(problem, table, "b"))
-    waited = (widest < LEAST_ASYNC_BYTES) & ~table.is_template("persistent_tma")
+    specialized = is_specialized(table)
+    waited = (widest < LEAST_ASYNC_BYTES) & ~(table.is_template("persistent_tma") | specialized)
     depth = np.where(waited, 1, np.maximum(table.num_stages - 1, 1))
     latency_step = (_DRAM_LATENCY_US + l2_step + compute_step) / depth
     step = np.maximum(np.maximum(compute_step, l2_step), latency_step) + _STEP_US
@@ -128,7 +133,12 @@ def estimate_columns(
     unit_l2 = _L2_BYTES_PER_CLOCK * clock_mhz  # bytes a microsecond
     last_block = table.block_m * table.block_n * 4.0 * table.split_k / unit_l2
     written = traffic.part_bytes / (unit_l2 * profile.units)
-    split_us = np.where(table.split_k > 1, _SPLIT_US + last_block + written, 0.0)
+    adding = np.where(specialized, _SECOND_KERNEL_US + written, _SPLIT_US + last_block)
+    packed = table.is_template("packed")
+    split_us = np.where((table.split_k > 1) | packed, adding + written, 0.0)
+    # read and written once before the product starts, by loads of single elements
+    copied = traffic.copied_bytes * 2 / (bandwidth * _PACK_SHARE) + _SECOND_KERNEL_US
+    split_us = split_us + np.where(packed, copied, 0.0)
     start_us = floor.floor_us + _DRAM_LATENCY_US
     busy_us = np.maximum(whole * step + epilogue_us, dram_us)
     compute_us = whole * compute_step
@@ -162,19 +172,27 @@ def matrix_share(
     reading takes longer than the products. On chips with wgmma, mma.sync runs at a lower rate.
     """
     block_m, block_n = kernel_blocks(table)
-    width = np.minimum(block_n, 256)
+    # the columns of one instruction; a composite tile issues one for each of its runs
+    runs = np.zeros((MOST_RUNS, len(table)), dtype=np.int64)
+    runs[0] = np.minimum(block_n, 256)
+    runs = np.where(is_specialized(table), warp_group_tile(table).runs, runs)
     per_clock = peak_of(problem, profile) * 1e12 / profile.units / 2
     per_clock /= (profile.peak_clock_mhz or profile.boost_clock_mhz or _CLOCK_MHZ) * 1e6
     k_step = 32 // problem.element_bytes
     # tcgen05 multiplies 128 rows at a time
     rows = np.where(unit == MatrixUnit.TCGEN05, np.minimum(block_m, 128), 64)
-    products = rows * width * k_step / per_clock
-    reading = (rows + width) * k_step * problem.element_bytes / _SHARED_BYTES_PER_CLOCK
-    wgmma = products / np.maximum(products, reading)
+    products = rows * runs * k_step / per_clock
+    reading = (rows + runs) * k_step * problem.element_bytes / _SHARED_BYTES_PER_CLOCK
+    taken = np.where(runs > 0, np.maximum(products, reading), 0.0)
+    wgmma = products.sum(axis=0) / np.maximum(taken.sum(axis=0), 1e-9)
     modern = "wgmma" in profile.mma or "tcgen05" in profile.mma
     plain = _MMA_SYNC_SHARE if modern else 1.0
     warp_group = (unit == MatrixUnit.WGMMA) | (unit == MatrixUnit.TCGEN05)
-    return np.where(warp_group, wgmma, np.where(unit == MatrixUnit.MMA_SYNC, plain, 1.0))
+    share = np.where(warp_group, wgmma, np.where(unit == MatrixUnit.MMA_SYNC, plain, 1.0))
+    vector = (profile.peak_tflops.get("fp32") or peak_of(problem, profile)) / peak_of(
+        problem, profile
+    )
+    return np.where(table.is_template("matvec"), min(vector, 1.0), share)
 
 
 @dataclass(frozen=True)

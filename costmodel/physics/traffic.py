@@ -17,16 +17,20 @@ Column = NDArray[np.float64]
 #: L2 assumed where a profile does not know it: the smallest of the chips described, 4 MiB
 _SMALLEST_L2_BYTES = 4 * 2**20
 _PART_BYTES = 4  # split-K's partial sums are fp32
+_ROW_BYTES = 16  # the copy engine's rows are multiples of it (CUDA driver API)
 
 
 @dataclass(frozen=True)
 class TrafficColumns:
-    """Bytes, one entry a configuration: all loads of operands, what of it DRAM serves, and C."""
+    """Bytes, one entry a configuration: all loads of operands, what of it DRAM serves, C, the
+    parts of a split K, and operands that are copied into aligned rows first.
+    """
 
     l2_bytes: Column
     dram_bytes: Column
     store_bytes: Column
     part_bytes: Column
+    copied_bytes: Column
 
 
 def traffic_columns(
@@ -62,5 +66,8 @@ def traffic_columns(
         len(table), problem.m * problem.n * problem.batch * problem.out_bytes * c_passes
     )
     area = table.block_m * table.block_n * waves.tiles
-    parts = np.where(table.split_k > 1, area * table.split_k * _PART_BYTES, 0)
-    return TrafficColumns(l2, dram, store, parts.astype(np.float64))
+    packed = table.is_template("packed")
+    odd = [problem.odd_row_bytes(operand, _ROW_BYTES) > 0 for operand in "ab"]
+    copied = np.where(packed, a_once * odd[0] + b_once * odd[1], 0.0)
+    parts = np.where((table.split_k > 1) | packed, area * table.split_k * _PART_BYTES, 0)
+    return TrafficColumns(l2, dram, store, parts.astype(np.float64), copied)

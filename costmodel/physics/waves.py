@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from costmodel.config import ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
+from costmodel.resources.warp_groups import is_specialized
 
 Column = NDArray[np.float64]
 
@@ -45,6 +46,8 @@ def wave_columns(
     tiles = tiles_m * tiles_n * problem.batch
     programs = tiles * table.split_k
     held = np.where(table.is_template("persistent_tma"), 1, np.maximum(blocks_per_unit, 1))
+    # its grid is as large as what the units hold, two blocks at most
+    held = np.where(is_specialized(table), np.minimum(held, 2), held)
     slots = profile.units * held.astype(np.float64)
     rounds = np.ceil(programs / slots)
     # with fewer programs than slots, units hold fewer blocks than they could: one round

@@ -8,6 +8,11 @@ from importlib import resources
 
 #: each template's own file; what it shares with others stands in common.py
 _SHARED_SOURCE = "common.py"
+#: templates of several kernels
+_SOURCES = {
+    "warp_specialized": ("reduce_parts.py", "warp_specialized.py"),
+    "packed": ("pack.py", "reduce_parts.py", "warp_specialized.py"),
+}
 
 
 @cache
@@ -15,6 +20,6 @@ def kernel_hash(template: str) -> str:
     """First 12 hex digits of the SHA-256 of a template's source: rows of other kernels differ."""
     folder = resources.files("costmodel.kernels")
     digest = hashlib.sha256()
-    for name in (_SHARED_SOURCE, f"{template}.py"):
+    for name in _SOURCES.get(template, (_SHARED_SOURCE, f"{template}.py")):
         digest.update(folder.joinpath(name).read_bytes().replace(b"\r\n", b"\n"))
     return digest.hexdigest()[:12]

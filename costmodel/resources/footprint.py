@@ -22,6 +22,7 @@ from costmodel.resources.case import load_bytes as load_bytes
 from costmodel.resources.case import pipeline_depth as pipeline_depth
 from costmodel.resources.descriptors import barriers, beside_ring, descriptor_total, stored_part
 from costmodel.resources.epilogue import epilogue_scratch
+from costmodel.resources.own_buffers import with_own_buffers
 from costmodel.resources.ring import operand_ring
 from costmodel.resources.rules import rules_for
 
@@ -82,6 +83,7 @@ def footprint_columns(
         total = np.where(case.tma, descriptor_total(case, ring, signals, store, beside), total)
         staging = np.where(case.tma, store + beside, staging)
     columns = (total, ring, staging, scratch, signals)
+    columns = with_own_buffers(columns, problem, table, profile, case.stages)
     return FootprintColumns(*columns, choice.rules.version, choice.assumed)
 
 

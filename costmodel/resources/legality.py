@@ -18,6 +18,8 @@ from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.footprint import footprint_columns
 from costmodel.resources.matrix_unit import compute_dtype, kernel_blocks, precision_of
+from costmodel.resources.registers import threads_per_block
+from costmodel.resources.warp_groups import is_specialized, warp_group_tile
 
 Need = tuple[Any, Any]
 #: one descriptor dimension of the copy engine (CUDA driver API, cuTensorMapEncodeTiled: boxDim)
@@ -25,6 +27,11 @@ _TMA_BOX_LIMIT = 256
 _GRID_X_LIMIT = 2**31 - 1  # same table: grid of blocks, x
 _GRID_Y_LIMIT = 65535  # CUDA programming guide, compute capabilities: grid of blocks, y
 _TMA_ROW_BYTES = 16  # same call: globalStrides must be multiples of 16
+#: columns of C and elements a thread that template "matvec" holds sums for (its own code)
+MATVEC_COLUMNS = 2
+_MATVEC_ELEMENTS = 64
+#: columns of the copy engine's widest swizzle, 128 bytes of 16-bit elements
+_WHOLE_RUN = 64
 
 
 @dataclass(frozen=True)
@@ -43,20 +50,55 @@ def _shared_memory(problem: Gemm, table: ConfigTable, profile: HardwareProfile) 
 
 
 def _threads(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
-    return table.num_warps * profile.warp_size, profile.max_threads_per_block or 1024
+    return threads_per_block(table, profile), profile.max_threads_per_block or 1024
 
 
 def _power_of_two(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
-    knobs = (table.block_m, table.block_n, table.block_k, table.num_warps)
-    return np.maximum.reduce([np.where(k & (k - 1), k, 0) for k in knobs]), 0
+    knobs = (table.block_m, table.block_n, table.num_warps)
+    odd = np.maximum.reduce([np.where(k & (k - 1), k, 0) for k in knobs])
+    odd = np.where(is_specialized(table), 0, odd)
+    return np.maximum(odd, np.where(table.block_k & (table.block_k - 1), table.block_k, 0)), 0
 
 
 def _smallest_dot(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
     """``tl.dot`` takes K of 32 bytes and more for 8-bit types on NVIDIA, 16 elements otherwise."""
     least = 32 if problem.element_bytes == 1 and profile.backend == "cuda" else 16
     smallest = np.minimum.reduce([table.block_m, table.block_n])
-    short = np.maximum(16 - smallest, least - table.block_k)
-    return np.maximum(short, 0), 0
+    short = np.maximum(np.where(_uses_dot(table), 16 - smallest, 0), least - table.block_k)
+    return np.where(table.is_template("matvec"), 0, np.maximum(short, 0)), 0
+
+
+def _uses_dot(table: ConfigTable) -> Any:
+    return ~(is_specialized(table) | table.is_template("matvec"))
+
+
+def _warp_groups(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+    """What "warp_specialized" takes: see ``warp_groups``; wgmma of 8- and 32-bit types takes
+    operands contiguous along K alone (PTX ISA), and integers have no template yet.
+    """
+    specialized = is_specialized(table)
+    able = "wgmma" in profile.mma and problem.batch == 1 and not problem.beta
+    able &= problem.dtype != "int8"
+    able &= problem.dtype != "fp32" or precision_of(problem, profile) == "tf32"
+    able &= problem.element_bytes == 2 or problem.layout == "nt"
+    tile = warp_group_tile(table)
+    sound = tile.is_sound & able
+    # narrow runs of an operand that is not contiguous along K gave wrong sums on an H200
+    across = np.where(table.swap != 0, problem.layout[0] == "t", problem.layout[1] == "n")
+    sound &= ~across | (tile.columns % _WHOLE_RUN == 0)
+    return (specialized & ~sound).astype(np.int64), 0
+
+
+def _matvec(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+    """Columns of C past what "matvec" holds, or elements a thread past its registers."""
+    matvec = table.is_template("matvec")
+    columns = np.where(table.swap != 0, problem.m, problem.n)
+    rows, held = kernel_blocks(table)
+    elements = rows * table.block_k // np.maximum(table.num_warps * profile.warp_size, 1)
+    wrong = (columns > MATVEC_COLUMNS) | (held != columns) | (elements > _MATVEC_ELEMENTS)
+    if problem.element_bytes == 1 or problem.precision == "tf32x3":
+        wrong = np.ones(len(table), dtype=bool)
+    return (matvec & wrong).astype(np.int64), 0
 
 
 def _batch(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
@@ -67,28 +109,26 @@ def _batch(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
 def _programs(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
     """Tiles, times split-K parts, are the grid's first dimension; a persistent grid is small."""
     tiles = -(-problem.m // table.block_m) * -(-problem.n // table.block_n)
-    persistent = table.is_template("persistent_tma")
-    return np.where(persistent, 0, tiles * table.split_k), _GRID_X_LIMIT
+    return np.where(_by_descriptor(table), 0, tiles * table.split_k), _GRID_X_LIMIT
 
 
 def _has_copy_engine(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
-    return table.is_template("persistent_tma").astype(np.int64), int("tma" in profile.async_copy)
+    return _by_descriptor(table).astype(np.int64), int("tma" in profile.async_copy)
+
+
+def _by_descriptor(table: ConfigTable) -> Any:
+    return table.is_template("persistent_tma") | is_specialized(table)
+
+
+def _packed(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+    """Operands are copied as 16-bit elements."""
+    return (table.is_template("packed") & (problem.element_bytes != 2)).astype(np.int64), 0
 
 
 def _aligned_rows(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
     """Bytes past the last multiple of 16 in a stored row of A, B or C, the largest of them."""
-    sizes = (
-        ("a", problem.m if problem.layout[0] == "n" else problem.k, problem.element_bytes),
-        ("b", problem.k if problem.layout[1] == "n" else problem.n, problem.element_bytes),
-        ("c", problem.m, problem.out_bytes),
-    )
-    # a single row has no step to the next; the next entry of a batch is one too
-    odd = [
-        problem.row_elements(operand) * size % _TMA_ROW_BYTES
-        for operand, rows, size in sizes
-        if rows * problem.batch > 1
-    ]
-    return np.where(table.is_template("persistent_tma"), max(odd, default=0), 0), 0
+    odd = max(problem.odd_row_bytes(operand, _TMA_ROW_BYTES) for operand in "abc")
+    return np.where(_by_descriptor(table) & ~table.is_template("packed"), odd, 0), 0
 
 
 def _copy_box(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
@@ -100,18 +140,23 @@ def _epilogue_parts(problem: Gemm, table: ConfigTable, profile: HardwareProfile)
     """Parts are stored through descriptors of at least 16 columns; other templates store whole."""
     _, block_n = kernel_blocks(table)
     most = np.where(table.is_template("persistent_tma"), np.minimum(block_n // 16, 2), 1)
+    most = np.where(is_specialized(table), 2, most)
     return table.epilogue_parts, most
 
 
 def _split(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
-    """Each part of K holds at least one step; only split_k splits."""
+    """Each part of K holds at least one step; two templates split."""
     steps = -(-problem.k // table.block_k)
-    return table.split_k, np.where(table.is_template("split_k"), steps, 1)
+    splits = table.is_template("split_k") | is_specialized(table)
+    return table.split_k, np.where(splits, steps, 1)
 
 
 RULES: tuple[Rule, ...] = (
     Rule("power_of_two", "", "blocks and warps are powers of two", _power_of_two),
     Rule("smallest_dot", "elements short", "the least block that tl.dot takes", _smallest_dot),
+    Rule("warp_groups", "", "no warp groups or runs of columns make this tile", _warp_groups),
+    Rule("packed", "", "only 16-bit operands are copied into aligned rows", _packed),
+    Rule("matvec", "", "matvec holds two columns and 64 elements a thread", _matvec),
     Rule("copy_engine", "", "the chip has no tensor-descriptor copy engine", _has_copy_engine),
     Rule("programs", "programs", "the grid has a largest size", _programs),
     Rule("batch", "entries", "the batch is a grid dimension", _batch),

@@ -11,6 +11,7 @@ from costmodel.config import ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.rules import Rules, rules_for
+from costmodel.resources.warp_groups import is_specialized
 
 
 class MatrixUnit(IntEnum):
@@ -88,21 +89,24 @@ def matrix_unit(
     """
     block_m, block_n = kernel_blocks(table)
     ones = np.ones(len(table), dtype=np.int64)
+    vector = table.is_template("matvec")
     if profile.backend == "hip":
         short = np.minimum(block_m, block_n) * table.block_k < _LEAST_MFMA_BYTES
+        none = vector
         if problem.element_bytes == 1 and profile.target in _WIDE_MFMA:
-            return np.where(short, ones * MatrixUnit.NONE, MatrixUnit.MFMA)
-        return ones * MatrixUnit.MFMA
+            none = none | short
+        return np.where(none, ones * MatrixUnit.NONE, MatrixUnit.MFMA)
     if problem.dtype == "fp32" and precision_of(problem, profile) == "ieee":
         return ones * MatrixUnit.NONE
     unit = ones * MatrixUnit.MMA_SYNC
+    specialized = is_specialized(table)
     tall = (block_m % 64 == 0) & (block_n % 16 == 0) & (table.num_warps % 4 == 0)
     deep = table.block_k * problem.element_bytes * 8 >= 256
     if "wgmma" in profile.mma:
-        unit = np.where(tall & deep, int(MatrixUnit.WGMMA), unit)
+        unit = np.where((tall & deep) | specialized, int(MatrixUnit.WGMMA), unit)
     elif "tcgen05" in profile.mma:
         warps = np.isin(table.num_warps, (4, 8))
         rules = rules or rules_for(profile.backend).rules
         taken = problem.dtype != "int8" or rules.tcgen05_integers
         unit = np.where(tall & deep & warps & taken, int(MatrixUnit.TCGEN05), unit)
-    return np.asarray(unit, dtype=np.int64)
+    return np.where(vector, int(MatrixUnit.NONE), unit)

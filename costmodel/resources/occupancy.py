@@ -12,7 +12,7 @@ from costmodel.config import ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.footprint import footprint_columns
-from costmodel.resources.registers import register_columns
+from costmodel.resources.registers import register_columns, warps_per_block
 
 Column = NDArray[np.int64]
 LIMITERS = ("warps", "registers", "shared_memory", "blocks")
@@ -38,7 +38,7 @@ def occupancy_columns(
 ) -> OccupancyColumns:
     """Occupancy of configurations, from their predicted registers and shared memory."""
     return occupancy(
-        np.maximum(table.num_warps, 1),
+        warps_per_block(table),
         register_columns(problem, table, profile).allocated,
         footprint_columns(problem, table, profile).shared_bytes,
         profile,

@@ -21,6 +21,7 @@ import numpy as np
 from costmodel.config import KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, load_profile
+from costmodel.resources.stopping import once_allocated
 from costmodel.resources.witness import compiling_for, storageless_launch
 
 #: one profile a target that Triton compiles for
@@ -37,6 +38,7 @@ TARGETS: dict[str, str] = {
 }
 #: past this a thread's unrolled work makes ptxas run for minutes
 _MOST_PER_THREAD = 512
+_STOPPED = "stopped after llir"
 _PTX_MARKS = {"wgmma": "wgmma.", "tcgen05": "tcgen05.mma", "mma.sync": "mma.sync"}
 
 
@@ -127,7 +129,7 @@ def _bearable(draw: Draw) -> bool:
 
 
 class _StoppedError(Exception):
-    """Raised at the first stage after ``llir``, with what is known by then."""
+    """Raised where compilation is to end, with what is known by then."""
 
     def __init__(self, metadata: dict[str, Any]) -> None:
         super().__init__("stopped")
@@ -136,13 +138,18 @@ class _StoppedError(Exception):
 
 @contextmanager
 def stopping_after_llir() -> Iterator[None]:
-    """Within the block, compilation ends when shared memory is known: half of the time."""
+    """Within the block, compilation ends when shared memory is known."""
     from triton import knobs
 
-    def hook(_backend: Any, stages: dict[str, Any], *_: Any) -> None:
+    def hook(*call: Any) -> tuple[str, str] | None:
+        if not call:  # Triton 3.9 asks so for what to add to its cache's keys
+            return _STOPPED, _STOPPED
+        stages = call[1]
+        stages["llir"] = once_allocated(stages["llir"], _stop)
         for name in ("ptx", "amdgcn"):
             if name in stages:
                 stages[name] = _stop
+        return None
 
     def _stop(_source: Any, metadata: dict[str, Any]) -> None:
         raise _StoppedError(dict(metadata))

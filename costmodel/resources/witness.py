@@ -50,7 +50,7 @@ def compiling_for(profile: HardwareProfile) -> Iterator[None]:
         target = GPUTarget("hip", profile.target, profile.warp_size)
     else:
         raise UnsupportedError(f"Triton cannot compile for {profile.name} ({profile.backend}) here")
-    kernels = launch.KERNELS
+    kernels = launch.kernels()
     before = driver._active
     driver.set_active(_StandInDriver(target))
     for kernel in kernels:

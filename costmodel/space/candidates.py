@@ -9,6 +9,8 @@ from costmodel.config import ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.footprint import LEAST_ASYNC_BYTES, load_bytes
+from costmodel.space.narrow import matvec_candidates
+from costmodel.space.specialized import warp_group_candidates
 
 _BLOCKS = (16, 32, 64, 128, 256)
 #: stage counts: every depth where tiles are large, wide steps where they are small and many fit
@@ -67,7 +69,10 @@ def candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTable:
             )
         )  # fmt: skip
     table = ConfigTable.concat(tables)
-    return table[_worth_a_thought(problem, table, profile)]
+    table = table[_worth_a_thought(problem, table, profile)]
+    return ConfigTable.concat(
+        [table, matvec_candidates(problem), warp_group_candidates(problem, profile)]
+    )
 
 
 def _worth_a_thought(

@@ -1,0 +1,60 @@
+"""Shared memory of templates that the rules of pipelined loops and converted stores don't cover."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from costmodel.config import ConfigTable
+from costmodel.problem import Gemm
+from costmodel.profile import HardwareProfile
+from costmodel.resources.case import Column
+from costmodel.resources.matrix_unit import kernel_blocks
+from costmodel.resources.warp_groups import (
+    bookkeeping_bytes,
+    is_specialized,
+    staging_bytes,
+    warp_group_tile,
+)
+
+Parts = tuple[Column, Column, Column, Column, Column]
+
+
+def with_own_buffers(
+    parts: Parts, problem: Gemm, table: ConfigTable, profile: HardwareProfile, stages: Column
+) -> Parts:
+    """Total, ring, staging, scratch and barriers, with those of such templates put in."""
+    for rows, own in (
+        (is_specialized(table), _specialized),
+        (table.is_template("matvec"), _matvec),
+    ):
+        if rows.any():
+            found = own(problem, table, profile, stages)
+            total, ring, staging, scratch, barriers = (
+                np.where(rows, a, b) for a, b in zip(found, parts, strict=True)
+            )
+            parts = (total, ring, staging, scratch, barriers)
+    return parts
+
+
+def _specialized(
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile, stages: Column
+) -> Parts:
+    """A kernel that lays out its own buffers: nothing is left to the compiler's passes."""
+    tile = warp_group_tile(table)
+    ring = stages * (tile.rows + tile.columns) * table.block_k * problem.element_bytes
+    staging = staging_bytes(tile, table.epilogue_parts, problem.out_bytes)
+    barriers = bookkeeping_bytes(tile, stages, table.epilogue_parts)
+    return ring + staging + barriers, ring, staging, np.zeros_like(ring), barriers
+
+
+def _matvec(problem: Gemm, table: ConfigTable, profile: HardwareProfile, stages: Column) -> Parts:
+    """Its sums meet at the end alone: a word a row from each warp that lies along K.
+
+    A thread takes 16 bytes of a row at a time, so a warp spans 32 of those.
+    """
+    rows, _ = kernel_blocks(table)
+    span = profile.warp_size * 16 // problem.element_bytes
+    along_k = np.minimum(table.num_warps, np.maximum(table.block_k // span, 1))
+    scratch = np.where(along_k > 1, rows * along_k * 4, 0)
+    zero = np.zeros_like(scratch)
+    return scratch, zero, zero, scratch, zero

@@ -1,0 +1,230 @@
+"""Our kernels against the vendor's GEMM on the sets of ``data/shapes/vendor.csv``.
+
+Three steps, of which the first and last need the GPU:
+
+    python data/results/vendor.py search FOLDER      # times the most promising configurations
+    python data/results/vendor.py plan FOLDER        # winners, and predictions with no such run
+    python data/results/vendor.py final FOLDER       # both measured again, beside the vendor's
+
+``final`` writes ``vendor_<device>.csv``. Each of its times is the median of three visits, ours
+and the vendor's in turn, cold L2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import costmodel as cm
+from costmodel.config import TEMPLATES, ConfigTable, KernelConfig
+from costmodel.physics.estimate import estimate_columns
+from costmodel.shapes import Shape, read_shapes
+from costmodel.space.candidates import candidates
+from costmodel.space.prune import prune
+
+PROFILE = "h200-sxm"
+VISITS = 3
+#: configurations searched a shape, by template: the first by physics, each a different tile
+SEARCHED = {
+    "tile": 4, "split_k": 5, "persistent_tma": 4, "warp_specialized": 20, "matvec": 24,
+    "packed": 20,
+}  # fmt: skip
+#: places in physics' order from which training rows are taken: dense at its top, then thinner
+SPREAD = (0, 1, 2, 4, 7, 11, 17, 26, 40, 60, 90, 140, 220, 350)
+#: configurations of one tile that are searched, however many the order puts first
+SAME_TILE = 3
+COLUMNS = (
+    "set", "m", "n", "k", "dtype", "layout", "config", "ours_us", "predicted", "predicted_us",
+    "vendor_us", "error", "vendor_error", "roofline_us", "protocol", "device", "driver", "torch",
+    "triton", "timestamp",
+)  # fmt: skip
+
+
+def promising(problem: cm.Gemm, wanted: dict[str, int], spread: bool = False) -> list[KernelConfig]:
+    """The first configurations of every template by the physics estimate, or a spread of them."""
+    profile = cm.load_profile(PROFILE)
+    legal, _ = prune(problem, candidates(problem, profile), profile)
+    order = np.argsort(estimate_columns(problem, legal, profile).time_us, kind="stable")
+    found: list[KernelConfig] = []
+    for template, count in wanted.items():
+        rows = order[legal.template[order] == TEMPLATES.index(template)]
+        if spread:
+            found += list(legal[rows[[place for place in SPREAD if place < len(rows)]]])
+        else:
+            found += _different(legal[rows], count)
+    return found
+
+
+def _different(table: ConfigTable, count: int) -> list[KernelConfig]:
+    seen: dict[tuple[int, int, bool], int] = {}
+    found: list[KernelConfig] = []
+    for row in range(len(table)):
+        if len(found) == count:
+            break
+        config = table[row]
+        tile = (config.block_m, config.block_n, config.swap)
+        seen[tile] = seen.get(tile, 0) + 1
+        if seen[tile] <= SAME_TILE or config.template == "matvec":
+            found.append(config)
+    return found
+
+
+def search(
+    folder: Path, shapes: list[Shape], seconds: float, wanted: dict[str, int], spread: bool
+) -> None:
+    """Time the promising configurations of every shape; goes on where it stopped."""
+    from costmodel.measure.bench import new_run_id
+    from costmodel.measure.collect import Job, collect
+    from costmodel.measure.worker import WorkerOptions
+    from costmodel.records.log import RunLog
+    from costmodel.records.store import read_runs, write_shards
+
+    jobs = [Job(s.problem, tuple(promising(s.problem, wanted, spread))) for s in shapes]
+    print(len(jobs), "shapes,", sum(len(job.configs) for job in jobs), "configurations", flush=True)
+    log = folder / "search.jsonl"
+    report = collect(
+        jobs, RunLog(log), cm.load_profile(PROFILE), seconds=seconds,
+        options=WorkerOptions(run=new_run_id()),
+    )  # fmt: skip
+    print(vars(report), flush=True)
+    write_shards(read_runs([log]), folder, "h200-vendor")
+    log.unlink()
+
+
+def plan(folder: Path, shapes: list[Shape], runs: list[Path]) -> None:
+    """Winners among measured rows; predictions by models that saw no run of the shape."""
+    from costmodel.learning.groups import groups_of
+    from costmodel.learning.train import fit_without
+    from costmodel.records.store import read_runs
+
+    groups = {g.problem: g for g in groups_of(read_runs(runs), PROFILE)}
+    problems = [s.problem for s in shapes if s.problem in groups]
+    with (folder / "plan.jsonl").open("w", encoding="utf-8") as stream:
+        for half in (0, 1):
+            asked = problems[half::2]
+            ranker = fit_without(runs, asked, PROFILE)
+            for problem in asked:
+                group = groups[problem]
+                best = group.table[int(np.argmin(group.time_us))]
+                predicted = cm.predict_best(
+                    problem, PROFILE, model=ranker, use_measured=False
+                ).config
+                line = {"problem": vars(problem), "winner": best.as_dict()}
+                stream.write(json.dumps(line | {"predicted": predicted.as_dict()}) + "\n")
+
+
+def final(folder: Path, shapes: list[Shape]) -> None:
+    """Measure winner, prediction and the vendor's in turn, and write the table."""
+    from costmodel.measure.bench import new_run_id
+    from costmodel.measure.compile_pool import CompilePool
+    from costmodel.measure.worker import MeasuringProcess, WorkerOptions
+
+    profile = cm.load_profile(PROFILE)
+    plans = {}
+    for line in (folder / "plan.jsonl").read_text(encoding="utf-8").splitlines():
+        entry = json.loads(line)
+        pair = [KernelConfig(**entry[name]) for name in ("winner", "predicted")]
+        plans[cm.Gemm(**entry["problem"])] = pair
+    pool = CompilePool(profile)
+    pending = [part for problem, pair in plans.items() for part in pool.submit(problem, pair)]
+    pool.wait(pending)
+    lines: list[dict[str, Any]] = []
+    with MeasuringProcess(WorkerOptions(run=new_run_id())) as process:
+        for shape in shapes:
+            if pair := plans.get(shape.problem):
+                asked = [pair[0], pair[1], None] * VISITS
+                rows = list(process.measure(shape.problem, asked))
+                lines.append(_line(shape, pair, rows, process.facts))
+    pool.close()
+    with (folder / f"vendor_{PROFILE}.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+    summary(lines)
+
+
+def _line(
+    shape: Shape, pair: list[KernelConfig], rows: list[dict[str, Any]], facts: dict[str, Any]
+) -> dict[str, Any]:
+    ours, predicted, vendor = (rows[i::3] for i in range(3))
+
+    def middle(some: list[dict[str, Any]], name: str) -> float | None:
+        good = [row[name] for row in some if row["invalidity"] == "correct"]
+        return statistics.median(good) if good else None
+
+    problem = shape.problem
+    return {
+        "set": shape.family, "m": problem.m, "n": problem.n, "k": problem.k,
+        "dtype": problem.dtype, "layout": problem.layout,
+        "config": str(pair[0]), "ours_us": middle(ours, "time_us"),
+        "predicted": str(pair[1]), "predicted_us": middle(predicted, "time_us"),
+        "vendor_us": middle(vendor, "time_us"),
+        "error": middle(ours, "error"), "vendor_error": middle(vendor, "error"),
+        "roofline_us": cm.physics.roofline.roofline(problem, cm.load_profile(PROFILE)).time_us,
+        "protocol": rows[0]["protocol"], "timestamp": rows[0]["timestamp"],
+        "device": facts["device_name"], "driver": facts["driver"], "torch": facts["torch"],
+        "triton": facts["triton"],
+    }  # fmt: skip
+
+
+def summary(lines: Iterable[dict[str, Any]]) -> None:
+    """Print, a set at a time: capped geometric means, the least ratio, shares of the roofline."""
+    by_set: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        if line["ours_us"] and line["vendor_us"]:
+            by_set.setdefault(line["set"], []).append(line)
+    everything = [line for some in by_set.values() for line in some]
+    print("set         n   ours  least faster | predicted least | roofline: ours vendor")
+    for name, some in [*by_set.items(), ("all", everything)]:
+        ours, predicted, vendor, roof = (
+            np.array([float(line[key] or "nan") for line in some])
+            for key in ("ours_us", "predicted_us", "vendor_us", "roofline_us")
+        )
+        ratio, foreseen = vendor / ours, vendor / predicted
+
+        def mean(values: Any) -> float:
+            return float(np.exp(np.nanmean(np.log(values))))
+
+        print(
+            f"{name:10s} {len(some):4d}  {mean(ratio.clip(max=1.5)):.3f} {ratio.min():.3f}  "
+            f"{(ratio > 1).mean():.2f}  | {mean(foreseen.clip(max=1.5)):.3f} "
+            f"{np.nanmin(foreseen):.3f} | {mean(roof / ours):.3f} {mean(roof / vendor):.3f}"
+        )
+
+
+def main() -> None:
+    """Run one step."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("step", choices=("search", "plan", "final"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--shapes", default="vendor")
+    parser.add_argument("--sets", nargs="*")
+    parser.add_argument("--every", type=int, default=1, help="take each n-th shape")
+    parser.add_argument("--seconds", type=float, default=500.0)
+    parser.add_argument("--runs", type=Path, nargs="*", default=[])
+    parser.add_argument("--templates", nargs="*", choices=list(SEARCHED))
+    parser.add_argument("--times", type=float, default=1.0, help="a wider or narrower search")
+    parser.add_argument("--spread", action="store_true", help="rows to train on, not winners")
+    options = parser.parse_args()
+    shapes = [s for s in read_shapes(options.shapes) if s.family in (options.sets or [s.family])]
+    shapes = shapes[:: options.every]
+    options.folder.mkdir(parents=True, exist_ok=True)
+    if options.step == "search":
+        names = options.templates or SEARCHED
+        wanted = {name: max(1, round(SEARCHED[name] * options.times)) for name in names}
+        search(options.folder, shapes, options.seconds, wanted, options.spread)
+    elif options.step == "plan":
+        plan(options.folder, shapes, options.runs)
+    else:
+        final(options.folder, shapes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Template "matvec": few columns, no matrix unit; every load of a program is in flight at once."""
+
+import triton
+import triton.language as tl
+
+from costmodel.kernels.common import operand_pointers, operand_rows
+
+
+@triton.jit
+def _column(x_ptr, col, ks, ldx, k, X_TRANSPOSED: tl.constexpr, EVEN_K: tl.constexpr):
+    """K values of one column, in fp32."""
+    if X_TRANSPOSED:
+        pointers = x_ptr + ks.to(tl.int64) * ldx + col
+    else:
+        pointers = x_ptr + ks + col * ldx
+    if EVEN_K:
+        return tl.load(pointers).to(tl.float32)
+    else:
+        return tl.load(pointers, mask=ks < k, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _put(c_ptr, sums, rows, col, m, ldc, alpha, beta,
+         C_TRANSPOSED: tl.constexpr, SCALED: tl.constexpr, HAS_BETA: tl.constexpr):  # fmt: skip
+    if C_TRANSPOSED:
+        pointers = c_ptr + rows + col * ldc
+    else:
+        pointers = c_ptr + rows.to(tl.int64) * ldc + col
+    inside = rows < m
+    if SCALED:
+        sums = sums * alpha
+    if HAS_BETA:
+        sums += beta * tl.load(pointers, mask=inside, other=0.0).to(tl.float32)
+    tl.store(pointers, sums.to(c_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit(
+    do_not_specialize=(
+        "alpha", "beta", "m_units", "n_units", "k_units", "lda_units", "ldb_units", "ldc_units",
+        "a_batch_units", "b_batch_units", "c_batch_units",
+    )
+)  # fmt: skip
+def matvec_kernel(
+    a_ptr, b_ptr, c_ptr, alpha, beta,
+    m_units, n_units, k_units, lda_units, ldb_units, ldc_units,
+    a_batch_units, b_batch_units, c_batch_units,
+    ALIGN_M: tl.constexpr, ALIGN_N: tl.constexpr, ALIGN_K: tl.constexpr,
+    ALIGN_A: tl.constexpr, ALIGN_B: tl.constexpr, ALIGN_C: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, COLUMNS: tl.constexpr,
+    A_TRANSPOSED: tl.constexpr, B_TRANSPOSED: tl.constexpr, C_TRANSPOSED: tl.constexpr,
+    EVEN_K: tl.constexpr, SCALED: tl.constexpr, HAS_BETA: tl.constexpr,
+):  # fmt: skip
+    """BLOCK_M rows of C, one or two columns; grid (blocks of rows, batch).
+
+    Sums stay apart in registers, one a loaded element, until K ends: the only exchange between
+    threads is at the end.
+    """
+    m = m_units * ALIGN_M
+    k = k_units * ALIGN_K
+    lda = lda_units.to(tl.int64) * ALIGN_A
+    ldb = ldb_units.to(tl.int64) * ALIGN_B
+    ldc = ldc_units.to(tl.int64) * ALIGN_C
+    entry = tl.program_id(1).to(tl.int64)
+    a_ptr += entry * a_batch_units * ALIGN_A
+    b_ptr += entry * b_batch_units * ALIGN_B
+    c_ptr += entry * c_batch_units * ALIGN_C
+    rows = operand_rows(tl.program_id(0) * BLOCK_M, m, BLOCK_M, ALIGN_M if A_TRANSPOSED else 1)
+    ks = tl.arange(0, BLOCK_K)
+    sum0 = tl.zeros((BLOCK_M, BLOCK_K), dtype=tl.float32)
+    sum1 = sum0
+    for start in range(0, k, BLOCK_K):
+        at = start + ks
+        pointers = operand_pointers(a_ptr, rows, at, lda, A_TRANSPOSED, True)
+        if EVEN_K:
+            a = tl.load(pointers).to(tl.float32)
+        else:
+            a = tl.load(pointers, mask=(at < k)[None, :], other=0.0).to(tl.float32)
+        sum0 += a * _column(b_ptr, 0, at, ldb, k, not B_TRANSPOSED, EVEN_K)[None, :]
+        if COLUMNS == 2:
+            sum1 += a * _column(b_ptr, 1, at, ldb, k, not B_TRANSPOSED, EVEN_K)[None, :]
+    out_rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    _put(c_ptr, tl.sum(sum0, axis=1), out_rows, 0, m, ldc, alpha, beta,
+         C_TRANSPOSED, SCALED, HAS_BETA)  # fmt: skip
+    if COLUMNS == 2:
+        _put(c_ptr, tl.sum(sum1, axis=1), out_rows, 1, m, ldc, alpha, beta,
+             C_TRANSPOSED, SCALED, HAS_BETA)  # fmt: skip

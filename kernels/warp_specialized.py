@@ -1,0 +1,333 @@
+"""Template "warp_specialized": one warp loads, one to three warp groups multiply (wgmma, sm_90).
+
+The loading warp keeps the copy engine busy, so that nothing but barriers stands between a load
+and its use. Each group takes 64 or 128 rows of the tile; the columns are up to three runs that
+share the groups' rows: widths in steps of 8, where one run would have to be a power of two.
+Where K is split, parts go to a workspace as they are, and ``reduce_parts`` adds them.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+
+@gluon.jit
+def _tile_origin(tile, tiles_rows, tiles_cols, group_rows):
+    """Tile (row, column) of a linear number, in groups of ``group_rows`` rows of tiles."""
+    group_size = group_rows * tiles_cols
+    first = (tile // group_size) * group_rows
+    rows = gl.minimum(tiles_rows - first, group_rows)
+    within = tile % group_size
+    return first + within % rows, within // rows
+
+
+@gluon.jit
+def _item(item, split, tiles_rows, tiles_cols, group_rows, steps, SPLIT: gl.constexpr):
+    """What work item ``item`` is: (tile row, tile column, part, first step, last step)."""
+    if SPLIT:
+        part = item % split
+        tile_row, tile_col = _tile_origin(item // split, tiles_rows, tiles_cols, group_rows)
+        return tile_row, tile_col, part, steps * part // split, steps * (part + 1) // split
+    else:
+        tile_row, tile_col = _tile_origin(item, tiles_rows, tiles_cols, group_rows)
+        return tile_row, tile_col, 0, 0, steps
+
+
+@gluon.jit
+def _fetch(descriptor, row, k, bar, buffer, wanted, K_MAJOR: gl.constexpr):
+    if K_MAJOR:
+        tma.async_copy_global_to_shared(descriptor, [row, k], bar, buffer, pred=wanted)
+    else:
+        tma.async_copy_global_to_shared(descriptor, [k, row], bar, buffer, pred=wanted)
+
+
+@gluon.jit
+def _fetch_step(operands, rings, slot, row, col, k, wanted, TILE: gl.constexpr):
+    """Ask the copy engine for one step's operands; ``full`` counts their bytes."""
+    a_desc, b0_desc, b1_desc, b2_desc = operands
+    a_ring, b0_ring, b1_ring, b2_ring, full, empty = rings
+    GROUPS: gl.constexpr = TILE[0]
+    GROUP_ROWS: gl.constexpr = TILE[1]
+    RUN0: gl.constexpr = TILE[2]
+    RUN1: gl.constexpr = TILE[3]
+    RUN2: gl.constexpr = TILE[4]
+    BLOCK_K: gl.constexpr = TILE[5]
+    A_K: gl.constexpr = TILE[7]
+    B_K: gl.constexpr = TILE[8]
+    SIZE: gl.constexpr = a_desc.dtype.primitive_bitwidth // 8
+    BYTES: gl.constexpr = (GROUPS * GROUP_ROWS + RUN0 + RUN1 + RUN2) * BLOCK_K * SIZE
+    bar = full.index(slot)
+    mbarrier.expect(bar, BYTES, pred=wanted)
+    for group in gl.static_range(GROUPS):
+        _fetch(a_desc, row + group * GROUP_ROWS, k, bar, a_ring.index(slot * GROUPS + group),
+               wanted, A_K)  # fmt: skip
+    _fetch(b0_desc, col, k, bar, b0_ring.index(slot), wanted, B_K)
+    if RUN1:
+        _fetch(b1_desc, col + RUN0, k, bar, b1_ring.index(slot), wanted, B_K)
+    if RUN2:
+        _fetch(b2_desc, col + RUN0 + RUN1, k, bar, b2_ring.index(slot), wanted, B_K)
+
+
+@gluon.jit
+def _load(operands, rings, sizes, begun, TILE: gl.constexpr, SPLIT: gl.constexpr):
+    """The loading warp: every step of every item of this program, as buffers become free."""
+    a_ring, b0_ring, b1_ring, b2_ring, full, empty = rings
+    m, n, k, alpha, group_rows, split = sizes
+    BLOCK_K: gl.constexpr = TILE[5]
+    STAGES: gl.constexpr = TILE[6]
+    ROWS: gl.constexpr = TILE[0] * TILE[1]
+    COLS: gl.constexpr = TILE[2] + TILE[3] + TILE[4]
+    steps = gl.cdiv(k, BLOCK_K)
+    tiles_rows = gl.cdiv(m, ROWS)
+    tiles_cols = gl.cdiv(n, COLS)
+    filled = 0
+    for item in range(gl.program_id(0), tiles_rows * tiles_cols * split, gl.num_programs(0)):
+        tile_row, tile_col, part, first, last = _item(
+            item, split, tiles_rows, tiles_cols, group_rows, steps, SPLIT
+        )
+        for step in range(first, last):
+            # what the kernel's start has asked for already is only counted
+            if filled >= begun:
+                slot = filled % STAGES
+                mbarrier.wait(empty.index(slot), (filled // STAGES + 1) & 1)
+                _fetch_step(operands, rings, slot, tile_row * ROWS, tile_col * COLS,
+                            step * BLOCK_K, True, TILE)  # fmt: skip
+            filled += 1
+
+
+@gluon.jit
+def _store_part(sums, base, ld, ROWS: gl.constexpr, RUN: gl.constexpr, LAYOUT: gl.constexpr):
+    """Sums of a part of K, as they are, to the workspace; it is padded to whole tiles."""
+    rows = gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT)).to(gl.int64)
+    cols = gl.arange(0, RUN, gl.SliceLayout(0, LAYOUT))
+    gl.store(base + rows[:, None] * gl.multiple_of(ld, 8) + cols[None, :], sums)
+
+
+@gluon.jit
+def _store(sums, c_desc, stage, row, col, alpha,
+           C_TRANSPOSED: gl.constexpr, SCALED: gl.constexpr, WAIT: gl.constexpr):  # fmt: skip
+    """Convert a run's sums and hand them to the copy engine."""
+    if SCALED:
+        sums = sums * alpha
+    tile = sums.to(c_desc.dtype)
+    stage = stage._reinterpret(c_desc.dtype, c_desc.block_type.shape, c_desc.layout)
+    if WAIT:
+        # the copy engine must have read what the buffer held
+        tma.store_wait(0)
+        gl.thread_barrier()
+    if C_TRANSPOSED:
+        stage.permute((1, 0)).store(tile)
+        fence_async_shared()
+        gl.thread_barrier()
+        tma.async_copy_shared_to_global(c_desc, [col, row], stage)
+    else:
+        stage.store(tile)
+        fence_async_shared()
+        gl.thread_barrier()
+        tma.async_copy_shared_to_global(c_desc, [row, col], stage)
+
+
+@gluon.jit
+def _multiply(
+    rings, stores, parts_ptr, sizes, GROUP: gl.constexpr, TILE: gl.constexpr, STORE: gl.constexpr
+):
+    """One warp group: its rows of every tile of this program."""
+    a_ring, b0_ring, b1_ring, b2_ring, full, empty = rings
+    c0_desc, c1_desc, c2_desc, stage0, stage1, stage2 = stores
+    m, n, k, alpha, group_rows, split = sizes
+    GROUPS: gl.constexpr = TILE[0]
+    GROUP_ROWS: gl.constexpr = TILE[1]
+    RUN0: gl.constexpr = TILE[2]
+    RUN1: gl.constexpr = TILE[3]
+    RUN2: gl.constexpr = TILE[4]
+    BLOCK_K: gl.constexpr = TILE[5]
+    STAGES: gl.constexpr = TILE[6]
+    A_K: gl.constexpr = TILE[7]
+    B_K: gl.constexpr = TILE[8]
+    C_TRANSPOSED: gl.constexpr = STORE[0]
+    SCALED: gl.constexpr = STORE[1]
+    SPLIT: gl.constexpr = STORE[2]
+    APART: gl.constexpr = STORE[3]
+    DEPTH: gl.constexpr = 256 // STORE[4]
+    ROWS: gl.constexpr = GROUPS * GROUP_ROWS
+    COLS: gl.constexpr = RUN0 + RUN1 + RUN2
+    RUNS: gl.constexpr = 1 + (1 if RUN1 else 0) + (1 if RUN2 else 0)
+    # a run that is not there still needs a type for its unused sums
+    WIDTH1: gl.constexpr = RUN1 or 8
+    WIDTH2: gl.constexpr = RUN2 or 8
+    LAYOUT0: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, RUN0, DEPTH])
+    LAYOUT1: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH1, DEPTH])
+    LAYOUT2: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH2, DEPTH])
+    steps = gl.cdiv(k, BLOCK_K)
+    tiles_rows = gl.cdiv(m, ROWS)
+    tiles_cols = gl.cdiv(n, COLS)
+    used = 0
+    for item in range(gl.program_id(0), tiles_rows * tiles_cols * split, gl.num_programs(0)):
+        tile_row, tile_col, part, first, last = _item(
+            item, split, tiles_rows, tiles_cols, group_rows, steps, SPLIT
+        )
+        sum0 = gl.zeros((GROUP_ROWS, RUN0), gl.float32, LAYOUT0)
+        sum1 = gl.zeros((GROUP_ROWS, WIDTH1), gl.float32, LAYOUT1)
+        sum2 = gl.zeros((GROUP_ROWS, WIDTH2), gl.float32, LAYOUT2)
+        for step in range(first, last):
+            slot = used % STAGES
+            mbarrier.wait(full.index(slot), (used // STAGES) & 1)
+            a = a_ring.index(slot * GROUPS + GROUP)
+            if not A_K:
+                a = a.permute((1, 0))
+            b0 = b0_ring.index(slot).permute((1, 0)) if B_K else b0_ring.index(slot)
+            sum0 = warpgroup_mma(a, b0, sum0, is_async=True)
+            if RUN1:
+                b1 = b1_ring.index(slot).permute((1, 0)) if B_K else b1_ring.index(slot)
+                sum1 = warpgroup_mma(a, b1, sum1, is_async=True)
+            if RUN2:
+                b2 = b2_ring.index(slot).permute((1, 0)) if B_K else b2_ring.index(slot)
+                sum2 = warpgroup_mma(a, b2, sum2, is_async=True)
+            # all but this step's products are done: the buffer of the step before is free
+            if RUN2:
+                sum0, sum1, sum2 = warpgroup_mma_wait(RUNS, (sum0, sum1, sum2))
+            elif RUN1:
+                sum0, sum1 = warpgroup_mma_wait(RUNS, (sum0, sum1))
+            else:
+                sum0 = warpgroup_mma_wait(RUNS, (sum0,))
+            mbarrier.arrive(empty.index((used + STAGES - 1) % STAGES), pred=step > first)
+            used += 1
+        if RUN2:
+            sum0, sum1, sum2 = warpgroup_mma_wait(0, (sum0, sum1, sum2))
+        elif RUN1:
+            sum0, sum1 = warpgroup_mma_wait(0, (sum0, sum1))
+        else:
+            sum0 = warpgroup_mma_wait(0, (sum0,))
+        mbarrier.arrive(empty.index((used + STAGES - 1) % STAGES))
+
+        row = tile_row * ROWS + GROUP * GROUP_ROWS
+        col = tile_col * COLS
+        if SPLIT:
+            ld = tiles_cols * COLS
+            parts = parts_ptr + (part.to(gl.int64) * (tiles_rows * ROWS) + row) * ld + col
+            _store_part(sum0, parts, ld, GROUP_ROWS, RUN0, LAYOUT0)
+            if RUN1:
+                _store_part(sum1, parts + RUN0, ld, GROUP_ROWS, RUN1, LAYOUT1)
+            if RUN2:
+                _store_part(sum2, parts + RUN0 + RUN1, ld, GROUP_ROWS, RUN2, LAYOUT2)
+        else:
+            _store(sum0, c0_desc, stage0.index(GROUP), row, col, alpha,
+                   C_TRANSPOSED, SCALED, True)  # fmt: skip
+            if RUN1:
+                _store(sum1, c1_desc, stage1.index(GROUP), row, col + RUN0, alpha,
+                       C_TRANSPOSED, SCALED, not APART)  # fmt: skip
+            if RUN2:
+                _store(sum2, c2_desc, stage2.index(GROUP), row, col + RUN0 + RUN1, alpha,
+                       C_TRANSPOSED, SCALED, not APART)  # fmt: skip
+    if not SPLIT:
+        tma.store_wait(0)
+
+
+@gluon.jit(do_not_specialize=("m", "n", "k", "alpha", "group_rows", "split"))
+def warp_specialized_kernel(
+    a_desc, b0_desc, b1_desc, b2_desc, c0_desc, c1_desc, c2_desc, parts_ptr,
+    m, n, k, alpha, group_rows, split,
+    GROUPS: gl.constexpr, GROUP_ROWS: gl.constexpr,
+    RUN0: gl.constexpr, RUN1: gl.constexpr, RUN2: gl.constexpr,
+    BLOCK_K: gl.constexpr, STAGES: gl.constexpr, A_K: gl.constexpr, B_K: gl.constexpr,
+    C_TRANSPOSED: gl.constexpr, SCALED: gl.constexpr, SPLIT: gl.constexpr,
+    APART: gl.constexpr, WORKER_REGISTERS: gl.constexpr,
+):  # fmt: skip
+    """Grid (programs,): program p takes work items p, p + programs, ...: tiles, or their parts.
+
+    A_K, B_K: the operand is contiguous along K. APART: each run has its own staging buffer;
+    otherwise one, of the widest run's size, serves them in turn.
+    """
+    TILE: gl.constexpr = (GROUPS, GROUP_ROWS, RUN0, RUN1, RUN2, BLOCK_K, STAGES, A_K, B_K)
+    BITS: gl.constexpr = a_desc.dtype.primitive_bitwidth
+    STORE: gl.constexpr = (C_TRANSPOSED, SCALED, SPLIT, APART, BITS)
+    a_ring = gl.allocate_shared_memory(
+        a_desc.dtype, [STAGES * GROUPS] + a_desc.block_type.shape, a_desc.layout
+    )
+    b0_ring = gl.allocate_shared_memory(
+        b0_desc.dtype, [STAGES] + b0_desc.block_type.shape, b0_desc.layout
+    )
+    b1_ring = b0_ring
+    b2_ring = b0_ring
+    if RUN1:
+        b1_ring = gl.allocate_shared_memory(
+            b1_desc.dtype, [STAGES] + b1_desc.block_type.shape, b1_desc.layout
+        )
+    if RUN2:
+        b2_ring = gl.allocate_shared_memory(
+            b2_desc.dtype, [STAGES] + b2_desc.block_type.shape, b2_desc.layout
+        )
+    stage0 = a_ring
+    stage1 = a_ring
+    stage2 = a_ring
+    if not SPLIT:
+        # the first run is the widest
+        stage0 = gl.allocate_shared_memory(
+            c0_desc.dtype, [GROUPS] + c0_desc.block_type.shape, c0_desc.layout
+        )
+        stage1 = stage0
+        stage2 = stage0
+        if APART and RUN1:
+            stage1 = gl.allocate_shared_memory(
+                c1_desc.dtype, [GROUPS] + c1_desc.block_type.shape, c1_desc.layout
+            )
+        if APART and RUN2:
+            stage2 = gl.allocate_shared_memory(
+                c2_desc.dtype, [GROUPS] + c2_desc.block_type.shape, c2_desc.layout
+            )
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for slot in gl.static_range(STAGES):
+        mbarrier.init(full.index(slot), count=1)
+        mbarrier.init(empty.index(slot), count=GROUPS)
+    operands = (a_desc, b0_desc, b1_desc, b2_desc)
+    rings = (a_ring, b0_ring, b1_ring, b2_ring, full, empty)
+    stores = (c0_desc, c1_desc, c2_desc, stage0, stage1, stage2)
+    sizes = (m, n, k, alpha, group_rows, split)
+    # the first steps are asked for before the warps part, which takes a third of a microsecond
+    ROWS: gl.constexpr = GROUPS * GROUP_ROWS
+    COLS: gl.constexpr = RUN0 + RUN1 + RUN2
+    tile_row, tile_col, part, first, last = _item(
+        gl.program_id(0), split, gl.cdiv(m, ROWS), gl.cdiv(n, COLS), group_rows,
+        gl.cdiv(k, BLOCK_K), SPLIT,
+    )  # fmt: skip
+    for slot in gl.static_range(STAGES):
+        _fetch_step(operands, rings, slot, tile_row * ROWS, tile_col * COLS,
+                    (first + slot) * BLOCK_K, first + slot < last, TILE)  # fmt: skip
+    begun = gl.minimum(last - first, STAGES)
+    if GROUPS == 1:
+        gl.warp_specialize(
+            [
+                (_multiply, (rings, stores, parts_ptr, sizes, 0, TILE, STORE)),
+                (_load, (operands, rings, sizes, begun, TILE, SPLIT)),
+            ],
+            [1],
+            [24],
+        )
+    elif GROUPS == 2:
+        gl.warp_specialize(
+            [
+                (_multiply, (rings, stores, parts_ptr, sizes, 0, TILE, STORE)),
+                (_multiply, (rings, stores, parts_ptr, sizes, 1, TILE, STORE)),
+                (_load, (operands, rings, sizes, begun, TILE, SPLIT)),
+            ],
+            [4, 1],
+            [WORKER_REGISTERS, 24],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (_multiply, (rings, stores, parts_ptr, sizes, 0, TILE, STORE)),
+                (_multiply, (rings, stores, parts_ptr, sizes, 1, TILE, STORE)),
+                (_multiply, (rings, stores, parts_ptr, sizes, 2, TILE, STORE)),
+                (_load, (operands, rings, sizes, begun, TILE, SPLIT)),
+            ],
+            [4, 4, 1],
+            [WORKER_REGISTERS, WORKER_REGISTERS, 24],
+        )
