@@ -344,3 +344,26 @@ def test_another_stage_never_takes_less(problem, config, chip):
     stages = (config.num_stages or 3) + 1  # None: the compiler's own default, 3
     deeper = KernelConfig(**(config.as_dict() | {"num_stages": stages}))
     assert shared_bytes(chip, problem, deeper) >= shared_bytes(chip, problem, config)
+
+
+# tf32x3, which no survey draws: the compiler's own figures (3.6.0)
+@pytest.mark.parametrize(
+    ("chip", "layout", "config", "expected"),
+    [
+        # sm_90, wgmma: (s - 1) (A + B), and 2 B for the second operand's parts
+        ("h100-sxm", "nn", ("tile", 64, 128, 64, 4, 2, True), 49152 + 2 * 16384),
+        ("h100-sxm", "tn", ("split_k", 256, 128, 64, 4, 3, False), 2 * 98304 + 2 * 32768),
+        # one stage: A, or the two parts of B
+        ("h100-sxm", "tn", ("tile", 64, 256, 128, 16, 1, False), 2 * 131072),
+        # sm_80: all 4 warps along 128 rows, so the parts are turned in 2 goes, not 4
+        ("a100-sxm-80gb", "tt", ("split_k", 128, 64, 16, 4, 1, False), 16384),
+    ],
+)
+def test_three_tf32_products_keep_the_second_operands_parts(chip, layout, config, expected):
+    template, m, n, k, warps, stages, swap = config
+    problem = Gemm(4096, 4096, 4096, dtype="fp32", precision="tf32x3", layout=layout)
+    split = 4 if template == "split_k" else 1
+    knobs = KernelConfig(
+        template, m, n, k, num_warps=warps, num_stages=stages, swap=swap, split_k=split
+    )
+    assert shared_bytes(chip, problem, knobs) == expected

@@ -98,7 +98,10 @@ def _copied_ring(case: Case) -> Column:
     width = k_width(case.size, case.problem.dtype.startswith("fp8"), k, side)
     arrays = []
     for operand in case.operands:
-        along_k = ~operand.off | operand.row_a_thread(case.size)
+        # where each thread loads a whole row, the compiler takes the tile for its transpose
+        row = np.where(operand.off, operand.outer, k) * case.size
+        whole = (row == operand.loads) & (operand.share == operand.loads)
+        along_k = ~operand.off ^ whole
         pad = padding(case.size, k, operand.outer, along_k, side, width)
         pad = np.where(case.on(MatrixUnit.MFMA) & ~operand.narrow, pad, 0)
         arrays.append(padded_bytes(case.size, case.stages * operand.outer * k, pad))
