@@ -50,11 +50,14 @@ def _specialized(
 def _matvec(problem: Gemm, table: ConfigTable, profile: HardwareProfile, stages: Column) -> Parts:
     """Its sums meet at the end alone: a word a row from each warp that lies along K.
 
-    A thread takes 16 bytes of a row at a time, so a warp spans 32 of those.
+    A thread takes 16 bytes of a row at a time, so a warp spans 32 of those. A matrix that does
+    not lie along K is met by a column of B that is handed around first.
     """
     rows, _ = kernel_blocks(table)
     span = profile.warp_size * 16 // problem.element_bytes
     along_k = np.minimum(table.num_warps, np.maximum(table.block_k // span, 1))
     scratch = np.where(along_k > 1, rows * along_k * 4, 0)
+    across = np.where(table.swap != 0, problem.layout[1] == "n", problem.layout[0] == "t")
+    scratch = np.maximum(scratch, across * table.block_k * problem.element_bytes)
     zero = np.zeros_like(scratch)
     return scratch, zero, zero, scratch, zero

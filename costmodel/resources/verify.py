@@ -50,8 +50,8 @@ class Comparison:
         return (self.predicted <= self.limit) == (self.actual <= self.limit)
 
 
-def compare(entries: Iterable[dict[str, Any]]) -> list[Comparison]:
-    """Comparisons for the entries of a results file that compiled."""
+def compare(entries: Iterable[dict[str, Any]], version: str | None = None) -> list[Comparison]:
+    """Comparisons for the entries of a results file that compiled, under its Triton's rules."""
     found = []
     for entry in entries:
         if "shared" not in entry:
@@ -61,8 +61,8 @@ def compare(entries: Iterable[dict[str, Any]]) -> list[Comparison]:
         profile = load_profile(TARGETS[target])
         found.append(
             Comparison(
-                target, problem, config, footprint(problem, config, profile).shared_bytes,
-                entry["shared"], profile.shared_per_block_bytes,
+                target, problem, config, footprint(problem, config, profile, version).shared_bytes, entry["shared"],
+                profile.shared_per_block_bytes,
             )
         )  # fmt: skip
     return found
@@ -120,7 +120,7 @@ def main() -> None:
     for part in (draws, own_draws):
         wanted = [d for t in options.targets for d in part(t, options.count, options.seed)]
         _report(survey(wanted, results))
-    text = table(compare(read_results(results)), triton.__version__)
+    text = table(compare(read_results(results), triton.__version__), triton.__version__)
     options.table.write_text(text, encoding="utf-8")
     print(text.split("## Every miss")[0])
     results = options.folder / f"registers_triton-{triton.__version__}.jsonl"
