@@ -61,7 +61,8 @@ def compare(entries: Iterable[dict[str, Any]], version: str | None = None) -> li
         profile = load_profile(TARGETS[target])
         found.append(
             Comparison(
-                target, problem, config, footprint(problem, config, profile, version).shared_bytes, entry["shared"],
+                target, problem, config,
+                footprint(problem, config, profile, version).shared_bytes, entry["shared"],
                 profile.shared_per_block_bytes,
             )
         )  # fmt: skip

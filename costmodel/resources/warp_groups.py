@@ -43,6 +43,10 @@ _ARGUMENT_BYTES = {
 }
 
 
+#: barriers of 15 and 16 stages, beside the arguments of two and three groups that store parts
+_OUTGROWN_BYTES = 120
+
+
 @dataclass(frozen=True)
 class WarpGroupTile:
     """One entry a configuration; sums are fp32 registers a thread."""
@@ -126,7 +130,10 @@ def bookkeeping_bytes(tile: WarpGroupTile, stages: Column, parts: Column) -> Col
     tables = {name: np.asarray(values)[groups, last] for name, values in _ARGUMENT_BYTES.items()}
     stored = np.where(parts > 1, tables["shared"], tables["apart"])
     arguments = np.where(tile.through_parts, tables["parts"], stored)
-    return np.asarray(barriers + arguments, dtype=np.int64)
+    # buffers are laid by size: barriers that outgrow the arguments of one run go before them,
+    # and one gap of 8 bytes less is left
+    outgrown = tile.through_parts & (groups > 1) & (last == 0) & (ring >= _OUTGROWN_BYTES)
+    return np.asarray(barriers + arguments - 8 * outgrown, dtype=np.int64)
 
 
 def blocks_per_unit(tile: WarpGroupTile, shared_bytes: Column) -> Column:
