@@ -16,6 +16,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+# names that Triton 3.9 has changed
+RENAMED = gl.constexpr(hasattr(tma, "async_load"))
+async_load = tma.async_load if RENAMED.value else tma.async_copy_global_to_shared
+async_store = tma.async_store if RENAMED.value else tma.async_copy_shared_to_global
+barrier = gl.barrier if RENAMED.value else gl.thread_barrier
+
 
 @gluon.jit
 def _tile_origin(tile, tiles_rows, tiles_cols, group_rows):
@@ -42,9 +48,9 @@ def _item(item, split, tiles_rows, tiles_cols, group_rows, steps, SPLIT: gl.cons
 @gluon.jit
 def _fetch(descriptor, row, k, bar, buffer, wanted, K_MAJOR: gl.constexpr):
     if K_MAJOR:
-        tma.async_copy_global_to_shared(descriptor, [row, k], bar, buffer, pred=wanted)
+        async_load(descriptor, [row, k], bar, buffer, pred=wanted)
     else:
-        tma.async_copy_global_to_shared(descriptor, [k, row], bar, buffer, pred=wanted)
+        async_load(descriptor, [k, row], bar, buffer, pred=wanted)
 
 
 @gluon.jit
@@ -116,21 +122,24 @@ def _store(sums, c_desc, stage, row, col, alpha,
     if SCALED:
         sums = sums * alpha
     tile = sums.to(c_desc.dtype)
-    stage = stage._reinterpret(c_desc.dtype, c_desc.block_type.shape, c_desc.layout)
+    if RENAMED:
+        stage = stage.reinterpret(c_desc.dtype, c_desc.block_type.shape, c_desc.layout)
+    else:
+        stage = stage._reinterpret(c_desc.dtype, c_desc.block_type.shape, c_desc.layout)
     if WAIT:
         # the copy engine must have read what the buffer held
         tma.store_wait(0)
-        gl.thread_barrier()
+        barrier()
     if C_TRANSPOSED:
         stage.permute((1, 0)).store(tile)
         fence_async_shared()
-        gl.thread_barrier()
-        tma.async_copy_shared_to_global(c_desc, [col, row], stage)
+        barrier()
+        async_store(c_desc, [col, row], stage)
     else:
         stage.store(tile)
         fence_async_shared()
-        gl.thread_barrier()
-        tma.async_copy_shared_to_global(c_desc, [row, col], stage)
+        barrier()
+        async_store(c_desc, [row, col], stage)
 
 
 @gluon.jit
