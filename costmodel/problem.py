@@ -17,6 +17,11 @@ from costmodel.errors import ProblemError, unknown_name
 MAX_DIMENSION = 2**31 - 2**16
 
 
+#: functions of the sums that a kernel applies before it stores them
+ACTIVATIONS = ("relu", "gelu", "silu")
+EPILOGUES = ("bias", *ACTIVATIONS, *(f"bias+{name}" for name in ACTIVATIONS))
+
+
 def _dimension(name: str, value: object) -> int:
     if isinstance(value, bool):
         raise ProblemError(f"{name} must be a positive whole number, got {value!r}")
@@ -39,8 +44,10 @@ class Gemm:
     [K, N]; "t" stores A as [K, M] and B as [N, K]. "nt" is a linear layer with its weight [N, K].
     C is always [M, N], row-major. ``out_dtype`` None means the input's type, bf16 for fp8 and
     int32 for int8. ``precision`` is for fp32 alone; None means tf32 where the chip has it, else
-    ieee. ``accumulate`` is the type of the running sum. Raises ``ProblemError`` for a bad size
-    and ``UnknownNameError`` for a bad name.
+    ieee. ``accumulate`` is the type of the running sum. ``epilogue`` is what a kernel does before
+    it adds beta * C: a bias of one value a column of C, an activation, or both ("bias+gelu"); a
+    residual is beta = 1. Raises ``ProblemError`` for a bad size and ``UnknownNameError`` for a
+    bad name.
     """
 
     m: int
@@ -54,6 +61,7 @@ class Gemm:
     accumulate: str | None = None
     alpha: float = 1.0
     beta: float = 0.0
+    epilogue: str | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -84,6 +92,11 @@ class Gemm:
             if not math.isfinite(value):
                 raise ProblemError(f"{name} must be finite, got {value!r}")
             put(self, name, float(value))
+        if self.epilogue is not None:
+            if self.epilogue not in EPILOGUES:
+                raise unknown_name("epilogue", self.epilogue, EPILOGUES)
+            if self.dtype == "int8":
+                raise ProblemError("an epilogue needs a floating output, and int8 writes int32")
 
     @classmethod
     def of(cls, shape: Gemm | Sequence[int], **options: Any) -> Gemm:
@@ -115,6 +128,16 @@ class Gemm:
         return replace(self, **changes)
 
     @property
+    def has_bias(self) -> bool:
+        return (self.epilogue or "").startswith("bias")
+
+    @property
+    def activation(self) -> str | None:
+        """The function of the sums, or None."""
+        last = (self.epilogue or "").rpartition("+")[2]
+        return last if last in ACTIVATIONS else None
+
+    @property
     def element_bytes(self) -> int:
         return DTYPES[self.dtype].size_bytes
 
@@ -130,10 +153,11 @@ class Gemm:
 
     @property
     def compulsory_bytes(self) -> float:
-        """Each operand read once and C written once (and read once where beta is not 0)."""
+        """Operands and bias read once, and C written once (and read where beta is not 0)."""
         c_passes = 2 if self.beta else 1
         operands = (self.m * self.k + self.n * self.k) * self.element_bytes
-        return float(self.batch * (operands + c_passes * self.m * self.n * self.out_bytes))
+        written = self.batch * (operands + c_passes * self.m * self.n * self.out_bytes)
+        return float(written + (self.n * self.out_bytes if self.has_bias else 0))
 
     @property
     def arithmetic_intensity(self) -> float:
@@ -167,4 +191,5 @@ class Gemm:
 
     def __str__(self) -> str:
         lead = f"{self.batch}x" if self.batch > 1 else ""
-        return f"{lead}{self.m}x{self.n}x{self.k} {self.dtype} {self.layout}"
+        tail = f" {self.epilogue}" if self.epilogue else ""
+        return f"{lead}{self.m}x{self.n}x{self.k} {self.dtype} {self.layout}{tail}"

@@ -86,12 +86,38 @@ def accumulate_tile(
 
 
 @triton.jit
+def activated(values, ACTIVATION: tl.constexpr):
+    """The named function of fp32 values; "" is none. gelu is the exact one, by erf."""
+    if ACTIVATION == "relu":
+        return tl.maximum(values, 0.0)
+    elif ACTIVATION == "gelu":
+        return 0.5 * values * (1.0 + tl.erf(values * 0.7071067811865476))
+    elif ACTIVATION == "silu":
+        return values / (1.0 + tl.exp(-values))
+    else:
+        return values
+
+
+@triton.jit
+def with_bias(values, bias_ptr, rows, cols, m, n, C_TRANSPOSED: tl.constexpr):
+    """A bias a column of C: along the kernel's rows where it computes C transposed."""
+    if C_TRANSPOSED:
+        return values + tl.load(bias_ptr + rows, mask=rows < m, other=0.0).to(tl.float32)[:, None]
+    else:
+        return values + tl.load(bias_ptr + cols, mask=cols < n, other=0.0).to(tl.float32)[None, :]
+
+
+@triton.jit
 def store_tile(
-    c_base, accumulator, row_start, col_start, m, n, ldc, alpha, beta,
+    c_base, added_base, bias_ptr, accumulator, row_start, col_start, m, n, ldc, alpha, beta,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     C_TRANSPOSED: tl.constexpr, SCALED: tl.constexpr, HAS_BETA: tl.constexpr,
+    HAS_BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """C = alpha * accumulator + beta * C for the part of the tile that lies inside C."""
+    """C = activation(alpha * accumulator + bias) + beta * added, where the tile is inside C.
+
+    ``added`` is C itself or a matrix that lies as C does.
+    """
     rows = row_start + tl.arange(0, BLOCK_M)
     cols = col_start + tl.arange(0, BLOCK_N)
     if C_TRANSPOSED:
@@ -102,6 +128,10 @@ def store_tile(
     result = accumulator
     if SCALED:
         result = result.to(tl.float32) * alpha
+    if HAS_BIAS:
+        result = with_bias(result.to(tl.float32), bias_ptr, rows, cols, m, n, C_TRANSPOSED)
+    result = activated(result, ACTIVATION)
     if HAS_BETA:
-        result = result + beta * tl.load(c_base + offsets, mask=inside, other=0.0).to(tl.float32)
+        added = tl.load(added_base + offsets, mask=inside, other=0.0).to(tl.float32)
+        result = result + beta * added
     tl.store(c_base + offsets, result.to(c_base.dtype.element_ty), mask=inside)

@@ -13,6 +13,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from costmodel.config import KernelConfig
 from costmodel.errors import ConfigError
+from costmodel.kernels.epilogue import Epilogue
 from costmodel.kernels.matrix import Matrix, descriptor_facts
 from costmodel.kernels.matvec import matvec_kernel
 from costmodel.kernels.persistent_tma import persistent_tma_kernel
@@ -85,6 +86,9 @@ def prepare(
     out: torch.Tensor | None = None,
     alpha: float = 1.0,
     beta: float = 0.0,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    residual: torch.Tensor | None = None,
     precision: str | None = None,
     units: int | None = None,
 ) -> Launch:
@@ -92,7 +96,9 @@ def prepare(
 
     ``a`` is [M, K] or [batch, M, K], ``b`` [K, N] or [batch, K, N], each contiguous along one of
     its last two axes: a transposed view is a transposed layout, with no copy. ``out`` is [M, N]
-    or [batch, M, N], row-major; made if absent (required where ``beta`` is not 0). ``units`` is
+    or [batch, M, N], row-major; made if absent (required where ``beta`` is not 0). C becomes
+    activation(alpha * A B + bias) + beta * C, with ``bias`` [N] and ``activation`` "relu", "gelu"
+    or "silu"; ``residual``, which lies as C does, is added in C's place. ``units`` is
     the size of a persistent grid, the device's multiprocessor count by default. Raises
     ``ConfigError`` where the template cannot take these tensors.
     """
@@ -105,7 +111,7 @@ def prepare(
     if a.dtype != b.dtype:
         raise ConfigError(f"a is {a.dtype} and b is {b.dtype}: they must be of one type")
     if out is None:
-        if beta:
+        if beta and residual is None:
             raise ConfigError("beta is not 0, so out must hold the C that is added")
         shape = (*a.shape[:-1], b.shape[-1])
         out = torch.empty(shape, device=a.device, dtype=_default_out(a.dtype))
@@ -117,15 +123,15 @@ def prepare(
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,
         "BLOCK_K": config.block_k,
-        "SCALED": alpha != 1.0,
-        "HAS_BETA": beta != 0.0,
         "PRECISION": (precision or "tf32") if a.dtype == torch.float32 else "ieee",
         "ACCUMULATOR": tl.int32 if a.dtype == torch.int8 else tl.float32,
         "num_warps": config.num_warps,
         "num_stages": config.num_stages,
     }
+    epilogue = Epilogue.of(out, alpha, beta, bias, activation, residual)
+    shared |= epilogue.constants()
     bind = _BINDERS[config.template]
-    return bind(x, y, z, out, config, float(alpha), float(beta), units, shared)
+    return bind(x, y, z, out, config, epilogue, units, shared)
 
 
 def _kernel_space(
@@ -186,18 +192,32 @@ def _grid(x: Matrix, y: Matrix, config: KernelConfig) -> tuple[int, int]:
     return tiles, batch
 
 
+def _tensors(x: Matrix, y: Matrix, z: Matrix, epilogue: Epilogue) -> tuple[torch.Tensor, ...]:
+    return (x.stored, y.stored, z.stored, *epilogue.tensors(z.stored))
+
+
+def _factors(epilogue: Epilogue) -> tuple[float, float]:
+    return (epilogue.alpha, epilogue.beta)
+
+
+def _lying_as(z: Matrix, epilogue: Epilogue) -> Matrix:
+    """What is added, seen as C is."""
+    added, _ = epilogue.tensors(z.stored)
+    return Matrix(added, z.transposed)
+
+
 def _bind_tile(
     x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
-    alpha: float, beta: float, units: int | None, shared: dict[str, Any],
+    epilogue: Epilogue, units: int | None, shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
     scalars, constants = _pointer_arguments(x, y, z, config)
-    args = (x.stored, y.stored, z.stored, alpha, beta, config.group_m or 1, *scalars)
+    args = (*_tensors(x, y, z, epilogue), *_factors(epilogue), config.group_m or 1, *scalars)
     return Launch(tile_kernel, _grid(x, y, config), args, shared | constants, out)
 
 
 def _bind_split_k(
     x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
-    alpha: float, beta: float, units: int | None, shared: dict[str, Any],
+    epilogue: Epilogue, units: int | None, shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
     scalars, constants = _pointer_arguments(x, y, z, config)
     tiles, batch = _grid(x, y, config)
@@ -205,14 +225,14 @@ def _bind_split_k(
     kind = torch.int32 if x.stored.dtype == torch.int8 else torch.float32
     parts = torch.empty(tiles * batch * config.split_k * part, device=out.device, dtype=kind)
     arrivals = torch.zeros(tiles * batch, device=out.device, dtype=torch.int32)
-    varying = (alpha, beta, config.group_m or 1, config.split_k, *scalars)
-    args = (x.stored, y.stored, z.stored, parts, arrivals, *varying)
+    varying = (*_factors(epilogue), config.group_m or 1, config.split_k, *scalars)
+    args = (*_tensors(x, y, z, epilogue), parts, arrivals, *varying)
     return Launch(split_k_kernel, (tiles * config.split_k, batch), args, shared | constants, out)
 
 
 def _bind_persistent_tma(
     x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
-    alpha: float, beta: float, units: int | None, shared: dict[str, Any],
+    epilogue: Epilogue, units: int | None, shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
     m, n, k = x.rows(), y.cols(), x.cols()
     tiles, batch = _grid(x, y, config)
@@ -223,6 +243,7 @@ def _bind_persistent_tma(
             ("a", x, config.block_m, config.block_k),
             ("b", y, config.block_k, config.block_n),
             ("c", z, config.block_m, part_n),
+            ("the addend", _lying_as(z, epilogue), config.block_m, part_n),
         )
     )
     units = _units(out) if units is None else units
@@ -233,14 +254,15 @@ def _bind_persistent_tma(
         "BATCHED": x.stored.ndim == 3,
         "EPILOGUE_PARTS": config.epilogue_parts,
     }
-    args = (*descriptors, alpha, beta, config.group_m or 1, m, n, k, batch)
+    _, bias = epilogue.tensors(z.stored)
+    args = (*descriptors, bias, *_factors(epilogue), config.group_m or 1, m, n, k, batch)
     grid = (min(units, tiles * batch),)
     return Launch(persistent_tma_kernel, grid, args, shared | constants, out)
 
 
 def _bind_matvec(
     x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
-    alpha: float, beta: float, units: int | None, shared: dict[str, Any],
+    epilogue: Epilogue, units: int | None, shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
     if y.cols() != config.block_n:
         raise ConfigError(f"matvec {config} is for {config.block_n} columns, not {y.cols()}")
@@ -248,21 +270,19 @@ def _bind_matvec(
     dropped = ("BLOCK_N", "PRECISION", "ACCUMULATOR")
     shared = {name: value for name, value in shared.items() if name not in dropped}
     constants |= {"COLUMNS": config.block_n}
-    args = (x.stored, y.stored, z.stored, alpha, beta, *scalars)
+    args = (*_tensors(x, y, z, epilogue), *_factors(epilogue), *scalars)
     return Launch(matvec_kernel, _grid(x, y, config), args, shared | constants, out)
 
 
 def _bind_warp_specialized(
     x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
-    alpha: float, beta: float, units: int | None, shared: dict[str, Any],
+    epilogue: Epilogue, units: int | None, shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
     from costmodel.kernels.warp_groups import bind
 
-    if beta:
-        raise ConfigError(f"{config.template} does not add to C; use another template for beta")
     units = _units(out) if units is None else units
     launch = None
-    for kernel, grid, args, constants in reversed(bind(x, y, z, config, alpha, units)):
+    for kernel, grid, args, constants in reversed(bind(x, y, z, config, epilogue, units)):
         launch = Launch(kernel, grid, args, constants, out, launch)
     assert launch is not None
     return launch

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from costmodel.kernels.common import operand_pointers, operand_rows
+from costmodel.kernels.common import activated, operand_pointers, operand_rows
 
 
 @triton.jit
@@ -20,18 +20,25 @@ def _column(x_ptr, col, ks, ldx, k, X_TRANSPOSED: tl.constexpr, EVEN_K: tl.const
 
 
 @triton.jit
-def _put(c_ptr, sums, rows, col, m, ldc, alpha, beta,
-         C_TRANSPOSED: tl.constexpr, SCALED: tl.constexpr, HAS_BETA: tl.constexpr):  # fmt: skip
+def _put(c_ptr, added_ptr, bias_ptr, sums, rows, col, m, ldc, alpha, beta,
+         C_TRANSPOSED: tl.constexpr, SCALED: tl.constexpr, HAS_BETA: tl.constexpr,
+         HAS_BIAS: tl.constexpr, ACTIVATION: tl.constexpr):  # fmt: skip
     if C_TRANSPOSED:
-        pointers = c_ptr + rows + col * ldc
+        offsets = rows + col * ldc
     else:
-        pointers = c_ptr + rows.to(tl.int64) * ldc + col
+        offsets = rows.to(tl.int64) * ldc + col
     inside = rows < m
     if SCALED:
         sums = sums * alpha
+    if HAS_BIAS:
+        if C_TRANSPOSED:
+            sums += tl.load(bias_ptr + rows, mask=inside, other=0.0).to(tl.float32)
+        else:
+            sums += tl.load(bias_ptr + col).to(tl.float32)
+    sums = activated(sums, ACTIVATION)
     if HAS_BETA:
-        sums += beta * tl.load(pointers, mask=inside, other=0.0).to(tl.float32)
-    tl.store(pointers, sums.to(c_ptr.dtype.element_ty), mask=inside)
+        sums += beta * tl.load(added_ptr + offsets, mask=inside, other=0.0).to(tl.float32)
+    tl.store(c_ptr + offsets, sums.to(c_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit(
@@ -41,7 +48,7 @@ def _put(c_ptr, sums, rows, col, m, ldc, alpha, beta,
     )
 )  # fmt: skip
 def matvec_kernel(
-    a_ptr, b_ptr, c_ptr, alpha, beta,
+    a_ptr, b_ptr, c_ptr, added_ptr, bias_ptr, alpha, beta,
     m_units, n_units, k_units, lda_units, ldb_units, ldc_units,
     a_batch_units, b_batch_units, c_batch_units,
     ALIGN_M: tl.constexpr, ALIGN_N: tl.constexpr, ALIGN_K: tl.constexpr,
@@ -49,6 +56,7 @@ def matvec_kernel(
     BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, COLUMNS: tl.constexpr,
     A_TRANSPOSED: tl.constexpr, B_TRANSPOSED: tl.constexpr, C_TRANSPOSED: tl.constexpr,
     EVEN_K: tl.constexpr, SCALED: tl.constexpr, HAS_BETA: tl.constexpr,
+    HAS_BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_M rows of C, one or two columns; grid (blocks of rows, batch).
 
@@ -64,6 +72,7 @@ def matvec_kernel(
     a_ptr += entry * a_batch_units * ALIGN_A
     b_ptr += entry * b_batch_units * ALIGN_B
     c_ptr += entry * c_batch_units * ALIGN_C
+    added_ptr += entry * c_batch_units * ALIGN_C
     rows = operand_rows(tl.program_id(0) * BLOCK_M, m, BLOCK_M, ALIGN_M if A_TRANSPOSED else 1)
     ks = tl.arange(0, BLOCK_K)
     sum0 = tl.zeros((BLOCK_M, BLOCK_K), dtype=tl.float32)
@@ -79,8 +88,8 @@ def matvec_kernel(
         if COLUMNS == 2:
             sum1 += a * _column(b_ptr, 1, at, ldb, k, not B_TRANSPOSED, EVEN_K)[None, :]
     out_rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    _put(c_ptr, tl.sum(sum0, axis=1), out_rows, 0, m, ldc, alpha, beta,
-         C_TRANSPOSED, SCALED, HAS_BETA)  # fmt: skip
+    _put(c_ptr, added_ptr, bias_ptr, tl.sum(sum0, axis=1), out_rows, 0, m, ldc, alpha, beta,
+         C_TRANSPOSED, SCALED, HAS_BETA, HAS_BIAS, ACTIVATION)  # fmt: skip
     if COLUMNS == 2:
-        _put(c_ptr, tl.sum(sum1, axis=1), out_rows, 1, m, ldc, alpha, beta,
-             C_TRANSPOSED, SCALED, HAS_BETA)  # fmt: skip
+        _put(c_ptr, added_ptr, bias_ptr, tl.sum(sum1, axis=1), out_rows, 1, m, ldc, alpha, beta,
+             C_TRANSPOSED, SCALED, HAS_BETA, HAS_BIAS, ACTIVATION)  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from costmodel.problem import Gemm
@@ -17,6 +19,21 @@ TORCH_DTYPES: dict[str, torch.dtype] = {
     "int8": torch.int8,
     "int32": torch.int32,
 }
+
+
+def epilogue_options(
+    problem: Gemm, device: str | torch.device, generator: torch.Generator | None = None
+) -> dict[str, Any]:
+    """``prepare``'s options for the problem's epilogue: a drawn bias [N] and the activation."""
+    if problem.epilogue is None:
+        return {}
+    bias = None
+    if problem.has_bias:
+        kind = TORCH_DTYPES[str(problem.out_dtype)]
+        bias = torch.empty(problem.n, device=device, dtype=kind)
+        if bias.device.type != "meta":
+            bias.copy_(torch.randn(problem.n, device=device, generator=generator))
+    return {"bias": bias, "activation": problem.activation}
 
 
 def make_operands(

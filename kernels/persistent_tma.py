@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from costmodel.kernels.common import tile_coordinates
+from costmodel.kernels.common import activated, tile_coordinates, with_bias
 
 
 @triton.jit
@@ -42,29 +42,36 @@ def _store(descriptor, entry, row, col, tile, C_TRANSPOSED: tl.constexpr, BATCHE
 
 
 @triton.jit
-def _finish(accumulator, c_desc, entry, row, col, alpha, beta,
+def _finish(accumulator, c_desc, added_desc, bias_ptr, entry, row, col, m, n, alpha, beta,
             C_TRANSPOSED: tl.constexpr, BATCHED: tl.constexpr, SCALED: tl.constexpr,
-            HAS_BETA: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):  # fmt: skip
-    """Scale one part of the tile, add what C held, convert and store through the descriptor."""
+            HAS_BETA: tl.constexpr, HAS_BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
+            ROWS: tl.constexpr, COLS: tl.constexpr):  # fmt: skip
+    """One part of the tile: scale, bias, activation, what is added, and the descriptor store."""
     result = accumulator
     if SCALED:
         result = result.to(tl.float32) * alpha
+    if HAS_BIAS:
+        rows = row + tl.arange(0, ROWS)
+        cols = col + tl.arange(0, COLS)
+        result = with_bias(result.to(tl.float32), bias_ptr, rows, cols, m, n, C_TRANSPOSED)
+    result = activated(result, ACTIVATION)
     if HAS_BETA:
         if C_TRANSPOSED:
-            old = _load(c_desc, entry, row, col, True, BATCHED, COLS, ROWS).T
+            old = _load(added_desc, entry, row, col, True, BATCHED, COLS, ROWS).T
         else:
-            old = _load(c_desc, entry, row, col, False, BATCHED, ROWS, COLS)
+            old = _load(added_desc, entry, row, col, False, BATCHED, ROWS, COLS)
         result = result + beta * old.to(tl.float32)
     _store(c_desc, entry, row, col, result.to(c_desc.dtype), C_TRANSPOSED, BATCHED, ROWS, COLS)
 
 
 @triton.jit(do_not_specialize=("alpha", "beta", "group_m", "m", "n", "k", "batch"))
 def persistent_tma_kernel(
-    a_desc, b_desc, c_desc, alpha, beta, group_m, m, n, k, batch,
+    a_desc, b_desc, c_desc, added_desc, bias_ptr, alpha, beta, group_m, m, n, k, batch,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     A_TRANSPOSED: tl.constexpr, B_TRANSPOSED: tl.constexpr, C_TRANSPOSED: tl.constexpr,
     BATCHED: tl.constexpr, EPILOGUE_PARTS: tl.constexpr, SCALED: tl.constexpr,
-    HAS_BETA: tl.constexpr, PRECISION: tl.constexpr, ACCUMULATOR: tl.constexpr,
+    HAS_BETA: tl.constexpr, HAS_BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
+    PRECISION: tl.constexpr, ACCUMULATOR: tl.constexpr,
 ):  # fmt: skip
     """Grid (programs,): program p takes tiles p, p + programs, ... of all batch entries.
 
@@ -97,10 +104,13 @@ def persistent_tma_kernel(
             # half the staging buffer, and the first half leaves while the second is converted
             halves = tl.reshape(accumulator, (BLOCK_M, 2, BLOCK_N // 2))
             left, right = tl.split(tl.permute(halves, (0, 2, 1)))
-            _finish(left, c_desc, entry, row, col, alpha, beta, C_TRANSPOSED, BATCHED,
-                    SCALED, HAS_BETA, BLOCK_M, BLOCK_N // 2)  # fmt: skip
-            _finish(right, c_desc, entry, row, col + BLOCK_N // 2, alpha, beta, C_TRANSPOSED,
-                    BATCHED, SCALED, HAS_BETA, BLOCK_M, BLOCK_N // 2)  # fmt: skip
+            _finish(left, c_desc, added_desc, bias_ptr, entry, row, col, m, n, alpha, beta,
+                    C_TRANSPOSED, BATCHED, SCALED, HAS_BETA, HAS_BIAS, ACTIVATION,
+                    BLOCK_M, BLOCK_N // 2)  # fmt: skip
+            _finish(right, c_desc, added_desc, bias_ptr, entry, row, col + BLOCK_N // 2, m, n,
+                    alpha, beta, C_TRANSPOSED, BATCHED, SCALED, HAS_BETA, HAS_BIAS, ACTIVATION,
+                    BLOCK_M, BLOCK_N // 2)  # fmt: skip
         else:
-            _finish(accumulator, c_desc, entry, row, col, alpha, beta, C_TRANSPOSED, BATCHED,
-                    SCALED, HAS_BETA, BLOCK_M, BLOCK_N)  # fmt: skip
+            _finish(accumulator, c_desc, added_desc, bias_ptr, entry, row, col, m, n, alpha, beta,
+                    C_TRANSPOSED, BATCHED, SCALED, HAS_BETA, HAS_BIAS, ACTIVATION,
+                    BLOCK_M, BLOCK_N)  # fmt: skip

@@ -4,12 +4,20 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_wait
 
+from costmodel.kernels.common import activated, with_bias
 
-@triton.jit(do_not_specialize=("split", "part_units", "ld_units", "m", "n", "ldc_units", "alpha"))
+
+@triton.jit(
+    do_not_specialize=(
+        "split", "part_units", "ld_units", "m", "n", "ldc_units", "alpha", "beta",
+    )
+)  # fmt: skip
 def reduce_parts_kernel(
-    parts_ptr, c_ptr, split, part_units, ld_units, m, n, ldc_units, alpha,
+    parts_ptr, c_ptr, added_ptr, bias_ptr, split, part_units, ld_units, m, n, ldc_units,
+    alpha, beta,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr, ALIGN_C: tl.constexpr,
-    C_TRANSPOSED: tl.constexpr, SCALED: tl.constexpr,
+    C_TRANSPOSED: tl.constexpr, SCALED: tl.constexpr, HAS_BETA: tl.constexpr,
+    HAS_BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
 ):  # fmt: skip
     """Grid (blocks of rows, blocks of columns). Parts are [split, rows, ld], padded to tiles.
 
@@ -35,7 +43,12 @@ def reduce_parts_kernel(
         held = (parts < split - first)[:, None, None] & (cols < ld)[None, None, :]
         total += tl.sum(tl.load(pointers, mask=held, other=0.0, cache_modifier=".cg"), axis=0)
         pointers += PARTS * part_size
+    inside = (rows < m)[:, None] & (cols < n)[None, :]
     if SCALED:
         total = total * alpha
-    inside = (rows < m)[:, None] & (cols < n)[None, :]
+    if HAS_BIAS:
+        total = with_bias(total, bias_ptr, rows, cols, m, n, C_TRANSPOSED)
+    total = activated(total, ACTIVATION)
+    if HAS_BETA:
+        total += beta * tl.load(added_ptr + offsets, mask=inside, other=0.0).to(tl.float32)
     tl.store(c_ptr + offsets, total.to(c_ptr.dtype.element_ty), mask=inside)

@@ -14,7 +14,8 @@ from costmodel.kernels.common import (
 
 @triton.jit(do_not_specialize=VARYING)
 def split_k_kernel(
-    a_ptr, b_ptr, c_ptr, parts_ptr, arrivals_ptr, alpha, beta, group_m, split_k,
+    a_ptr, b_ptr, c_ptr, added_ptr, bias_ptr, parts_ptr, arrivals_ptr,
+    alpha, beta, group_m, split_k,
     m_units, n_units, k_units, lda_units, ldb_units, ldc_units,
     a_batch_units, b_batch_units, c_batch_units,
     ALIGN_M: tl.constexpr, ALIGN_N: tl.constexpr, ALIGN_K: tl.constexpr,
@@ -22,6 +23,7 @@ def split_k_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     A_TRANSPOSED: tl.constexpr, B_TRANSPOSED: tl.constexpr, C_TRANSPOSED: tl.constexpr,
     EVEN_K: tl.constexpr, SCALED: tl.constexpr, HAS_BETA: tl.constexpr,
+    HAS_BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
     PRECISION: tl.constexpr, ACCUMULATOR: tl.constexpr,
 ):  # fmt: skip
     """Grid (tiles * split_k, batch). Each program writes its part [BLOCK_M, BLOCK_N] in 32 bits.
@@ -40,6 +42,7 @@ def split_k_kernel(
     a_ptr += entry * a_batch_units * ALIGN_A
     b_ptr += entry * b_batch_units * ALIGN_B
     c_ptr += entry * c_batch_units * ALIGN_C
+    added_ptr += entry * c_batch_units * ALIGN_C
 
     tile = tl.program_id(0) // split_k
     part = tl.program_id(0) % split_k
@@ -69,7 +72,7 @@ def split_k_kernel(
             # .cg: parts come from other multiprocessors, never from this one's L1
             total += tl.load(tile_parts + other * BLOCK_M * BLOCK_N, cache_modifier=".cg")
         store_tile(
-            c_ptr, total, pid_m * BLOCK_M, pid_n * BLOCK_N, m, n, ldc, alpha, beta,
-            BLOCK_M, BLOCK_N, C_TRANSPOSED, SCALED, HAS_BETA,
+            c_ptr, added_ptr, bias_ptr, total, pid_m * BLOCK_M, pid_n * BLOCK_N, m, n, ldc,
+            alpha, beta, BLOCK_M, BLOCK_N, C_TRANSPOSED, SCALED, HAS_BETA, HAS_BIAS, ACTIVATION,
         )  # fmt: skip
         tl.store(arrivals_ptr + slot, 0)

@@ -14,7 +14,7 @@ from costmodel.kernels.common import (
 
 @triton.jit(do_not_specialize=VARYING)
 def tile_kernel(
-    a_ptr, b_ptr, c_ptr, alpha, beta, group_m,
+    a_ptr, b_ptr, c_ptr, added_ptr, bias_ptr, alpha, beta, group_m,
     m_units, n_units, k_units, lda_units, ldb_units, ldc_units,
     a_batch_units, b_batch_units, c_batch_units,
     ALIGN_M: tl.constexpr, ALIGN_N: tl.constexpr, ALIGN_K: tl.constexpr,
@@ -22,6 +22,7 @@ def tile_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     A_TRANSPOSED: tl.constexpr, B_TRANSPOSED: tl.constexpr, C_TRANSPOSED: tl.constexpr,
     EVEN_K: tl.constexpr, SCALED: tl.constexpr, HAS_BETA: tl.constexpr,
+    HAS_BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
     PRECISION: tl.constexpr, ACCUMULATOR: tl.constexpr,
 ):  # fmt: skip
     """One [BLOCK_M, BLOCK_N] tile of C a program; grid (tiles, batch).
@@ -39,6 +40,7 @@ def tile_kernel(
     a_ptr += entry * a_batch_units * ALIGN_A
     b_ptr += entry * b_batch_units * ALIGN_B
     c_ptr += entry * c_batch_units * ALIGN_C
+    added_ptr += entry * c_batch_units * ALIGN_C
 
     pid_m, pid_n = tile_coordinates(
         tl.program_id(0), tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N), group_m
@@ -50,6 +52,6 @@ def tile_kernel(
         A_TRANSPOSED, B_TRANSPOSED, EVEN_K, PRECISION, ACCUMULATOR,
     )  # fmt: skip
     store_tile(
-        c_ptr, accumulator, pid_m * BLOCK_M, pid_n * BLOCK_N, m, n, ldc, alpha, beta,
-        BLOCK_M, BLOCK_N, C_TRANSPOSED, SCALED, HAS_BETA,
+        c_ptr, added_ptr, bias_ptr, accumulator, pid_m * BLOCK_M, pid_n * BLOCK_N, m, n, ldc,
+        alpha, beta, BLOCK_M, BLOCK_N, C_TRANSPOSED, SCALED, HAS_BETA, HAS_BIAS, ACTIVATION,
     )  # fmt: skip

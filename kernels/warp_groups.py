@@ -10,6 +10,7 @@ import triton
 
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.errors import ConfigError
+from costmodel.kernels.epilogue import Epilogue
 from costmodel.kernels.matrix import Matrix, descriptor_facts
 from costmodel.resources.warp_groups import (
     WORKER_REGISTERS,
@@ -34,7 +35,7 @@ _ROW_UNIT, _PART_UNIT = 8, 64
 
 
 def bind(
-    x: Matrix, y: Matrix, z: Matrix, config: KernelConfig, alpha: float, units: int
+    x: Matrix, y: Matrix, z: Matrix, config: KernelConfig, epilogue: Epilogue, units: int
 ) -> list[Bound]:
     """Kernels in order, each with its grid, arguments and constants.
 
@@ -93,10 +94,10 @@ def bind(
         "A_K": not x.transposed,
         "B_K": y.transposed,
         "C_TRANSPOSED": z.transposed,
-        "SCALED": alpha != 1.0 and not through_parts,
         "SPLIT": through_parts,
         "APART": config.epilogue_parts == 1,
         "WORKER_REGISTERS": WORKER_REGISTERS[groups],
+        **(Epilogue() if through_parts else epilogue).constants(),
         "num_warps": 4,
         "maxnreg": int(tile.registers[0]),
     }
@@ -108,11 +109,13 @@ def bind(
     shared += bookkeeping_bytes(tile, stages * one, pieces)
     slots = units * int(blocks_per_unit(tile, shared)[0])
     grid = (min(tiles[0] * tiles[1] * split, slots),)
-    args = (a, *bs, *cs, parts, m, n, k, alpha, config.group_m or 1, split)
+    pointers = (parts, *epilogue.tensors(z.stored))
+    scalars = (m, n, k, z.leading, epilogue.alpha, epilogue.beta, config.group_m or 1, split)
+    args = (a, *bs, *cs, *pointers, *scalars)
     kernels.append((kernel, grid, args, constants))
     if through_parts:
         padded_rows, ld = tiles[0] * rows, tiles[1] * columns
-        kernels.append(_adding(parts, z, m, n, split, padded_rows, ld, alpha, units))
+        kernels.append(_adding(parts, z, m, n, split, padded_rows, ld, epilogue, units))
     return kernels
 
 
@@ -149,7 +152,7 @@ def _packed(x: Matrix, y: Matrix) -> tuple[Matrix, Matrix, list[Bound]]:
 
 def _adding(
     parts: torch.Tensor, z: Matrix, m: int, n: int, split: int, rows: int, ld: int,
-    alpha: float, units: int,
+    epilogue: Epilogue, units: int,
 ) -> Bound:  # fmt: skip
     from costmodel.kernels.reduce_parts import reduce_parts_kernel
 
@@ -168,12 +171,13 @@ def _adding(
         "PARTS": at_once,
         "ALIGN_C": align,
         "C_TRANSPOSED": z.transposed,
-        "SCALED": alpha != 1.0,
+        **epilogue.constants(),
         "num_warps": 4,
         "launch_pdl": True,
     }
     grid = (triton.cdiv(m, block_m), triton.cdiv(n, block_n))
-    return reduce_parts_kernel, grid, (parts, z.stored, *sizes, alpha), constants
+    args = (parts, z.stored, *epilogue.tensors(z.stored), *sizes, epilogue.alpha, epilogue.beta)
+    return reduce_parts_kernel, grid, args, constants
 
 
 def _descriptor(name: str, matrix: Matrix, rows: int, cols: int) -> Any:

@@ -84,7 +84,7 @@ def _fetch_step(operands, rings, slot, row, col, k, wanted, TILE: gl.constexpr):
 def _load(operands, rings, sizes, begun, TILE: gl.constexpr, SPLIT: gl.constexpr):
     """The loading warp: every step of every item of this program, as buffers become free."""
     a_ring, b0_ring, b1_ring, b2_ring, full, empty = rings
-    m, n, k, alpha, group_rows, split = sizes
+    m, n, k, ldc, alpha, beta, group_rows, split = sizes
     BLOCK_K: gl.constexpr = TILE[5]
     STAGES: gl.constexpr = TILE[6]
     ROWS: gl.constexpr = TILE[0] * TILE[1]
@@ -116,11 +116,50 @@ def _store_part(sums, base, ld, ROWS: gl.constexpr, RUN: gl.constexpr, LAYOUT: g
 
 
 @gluon.jit
-def _store(sums, c_desc, stage, row, col, alpha,
-           C_TRANSPOSED: gl.constexpr, SCALED: gl.constexpr, WAIT: gl.constexpr):  # fmt: skip
-    """Convert a run's sums and hand them to the copy engine."""
+def _finished(sums, memory, sizes, row, col,
+              STORE: gl.constexpr, LAYOUT: gl.constexpr):  # fmt: skip
+    """activation(alpha * sums + bias) + beta * added, as ``common.store_tile`` has it."""
+    parts_ptr, added_ptr, bias_ptr = memory
+    m, n, k, ldc, alpha, beta, group_rows, split = sizes
+    C_TRANSPOSED: gl.constexpr = STORE[0]
+    SCALED: gl.constexpr = STORE[1]
+    HAS_BETA: gl.constexpr = STORE[5]
+    HAS_BIAS: gl.constexpr = STORE[6]
+    ACTIVATION: gl.constexpr = STORE[7]
+    rows = row + gl.arange(0, sums.shape[0], gl.SliceLayout(1, LAYOUT))
+    cols = col + gl.arange(0, sums.shape[1], gl.SliceLayout(0, LAYOUT))
     if SCALED:
         sums = sums * alpha
+    if HAS_BIAS:
+        if C_TRANSPOSED:
+            bias = gl.load(bias_ptr + rows, mask=rows < m, other=0.0).to(gl.float32)
+            sums = sums + bias[:, None]
+        else:
+            bias = gl.load(bias_ptr + cols, mask=cols < n, other=0.0).to(gl.float32)
+            sums = sums + bias[None, :]
+    if ACTIVATION == "relu":
+        sums = gl.maximum(sums, 0.0)
+    elif ACTIVATION == "gelu":
+        sums = 0.5 * sums * (1.0 + gl.erf(sums * 0.7071067811865476))
+    elif ACTIVATION == "silu":
+        sums = sums / (1.0 + gl.exp(-sums))
+    if HAS_BETA:
+        inside = (rows < m)[:, None] & (cols < n)[None, :]
+        if C_TRANSPOSED:
+            offsets = rows.to(gl.int64)[:, None] + (cols.to(gl.int64) * ldc)[None, :]
+        else:
+            offsets = (rows.to(gl.int64) * ldc)[:, None] + cols.to(gl.int64)[None, :]
+        added = gl.load(added_ptr + offsets, mask=inside, other=0.0).to(gl.float32)
+        sums = sums + beta * added
+    return sums
+
+
+@gluon.jit
+def _store(sums, c_desc, stage, memory, sizes, row, col,
+           STORE: gl.constexpr, LAYOUT: gl.constexpr, WAIT: gl.constexpr):  # fmt: skip
+    """Finish and convert a run's sums and hand them to the copy engine."""
+    C_TRANSPOSED: gl.constexpr = STORE[0]
+    sums = _finished(sums, memory, sizes, row, col, STORE, LAYOUT)
     tile = sums.to(c_desc.dtype)
     if RENAMED:
         stage = stage.reinterpret(c_desc.dtype, c_desc.block_type.shape, c_desc.layout)
@@ -144,12 +183,13 @@ def _store(sums, c_desc, stage, row, col, alpha,
 
 @gluon.jit
 def _multiply(
-    rings, stores, parts_ptr, sizes, GROUP: gl.constexpr, TILE: gl.constexpr, STORE: gl.constexpr
+    rings, stores, memory, sizes, GROUP: gl.constexpr, TILE: gl.constexpr, STORE: gl.constexpr
 ):
     """One warp group: its rows of every tile of this program."""
     a_ring, b0_ring, b1_ring, b2_ring, full, empty = rings
     c0_desc, c1_desc, c2_desc, stage0, stage1, stage2 = stores
-    m, n, k, alpha, group_rows, split = sizes
+    parts_ptr, added_ptr, bias_ptr = memory
+    m, n, k, ldc, alpha, beta, group_rows, split = sizes
     GROUPS: gl.constexpr = TILE[0]
     GROUP_ROWS: gl.constexpr = TILE[1]
     RUN0: gl.constexpr = TILE[2]
@@ -159,8 +199,6 @@ def _multiply(
     STAGES: gl.constexpr = TILE[6]
     A_K: gl.constexpr = TILE[7]
     B_K: gl.constexpr = TILE[8]
-    C_TRANSPOSED: gl.constexpr = STORE[0]
-    SCALED: gl.constexpr = STORE[1]
     SPLIT: gl.constexpr = STORE[2]
     APART: gl.constexpr = STORE[3]
     DEPTH: gl.constexpr = 256 // STORE[4]
@@ -226,27 +264,28 @@ def _multiply(
             if RUN2:
                 _store_part(sum2, parts + RUN0 + RUN1, ld, GROUP_ROWS, RUN2, LAYOUT2)
         else:
-            _store(sum0, c0_desc, stage0.index(GROUP), row, col, alpha,
-                   C_TRANSPOSED, SCALED, True)  # fmt: skip
+            _store(sum0, c0_desc, stage0.index(GROUP), memory, sizes, row, col,
+                   STORE, LAYOUT0, True)  # fmt: skip
             if RUN1:
-                _store(sum1, c1_desc, stage1.index(GROUP), row, col + RUN0, alpha,
-                       C_TRANSPOSED, SCALED, not APART)  # fmt: skip
+                _store(sum1, c1_desc, stage1.index(GROUP), memory, sizes, row, col + RUN0,
+                       STORE, LAYOUT1, not APART)  # fmt: skip
             if RUN2:
-                _store(sum2, c2_desc, stage2.index(GROUP), row, col + RUN0 + RUN1, alpha,
-                       C_TRANSPOSED, SCALED, not APART)  # fmt: skip
+                _store(sum2, c2_desc, stage2.index(GROUP), memory, sizes, row,
+                       col + RUN0 + RUN1, STORE, LAYOUT2, not APART)  # fmt: skip
     if not SPLIT:
         tma.store_wait(0)
 
 
-@gluon.jit(do_not_specialize=("m", "n", "k", "alpha", "group_rows", "split"))
+@gluon.jit(do_not_specialize=("m", "n", "k", "ldc", "alpha", "beta", "group_rows", "split"))
 def warp_specialized_kernel(
-    a_desc, b0_desc, b1_desc, b2_desc, c0_desc, c1_desc, c2_desc, parts_ptr,
-    m, n, k, alpha, group_rows, split,
+    a_desc, b0_desc, b1_desc, b2_desc, c0_desc, c1_desc, c2_desc,
+    parts_ptr, added_ptr, bias_ptr, m, n, k, ldc, alpha, beta, group_rows, split,
     GROUPS: gl.constexpr, GROUP_ROWS: gl.constexpr,
     RUN0: gl.constexpr, RUN1: gl.constexpr, RUN2: gl.constexpr,
     BLOCK_K: gl.constexpr, STAGES: gl.constexpr, A_K: gl.constexpr, B_K: gl.constexpr,
     C_TRANSPOSED: gl.constexpr, SCALED: gl.constexpr, SPLIT: gl.constexpr,
-    APART: gl.constexpr, WORKER_REGISTERS: gl.constexpr,
+    APART: gl.constexpr, HAS_BETA: gl.constexpr, HAS_BIAS: gl.constexpr,
+    ACTIVATION: gl.constexpr, WORKER_REGISTERS: gl.constexpr,
 ):  # fmt: skip
     """Grid (programs,): program p takes work items p, p + programs, ...: tiles, or their parts.
 
@@ -255,7 +294,9 @@ def warp_specialized_kernel(
     """
     TILE: gl.constexpr = (GROUPS, GROUP_ROWS, RUN0, RUN1, RUN2, BLOCK_K, STAGES, A_K, B_K)
     BITS: gl.constexpr = a_desc.dtype.primitive_bitwidth
-    STORE: gl.constexpr = (C_TRANSPOSED, SCALED, SPLIT, APART, BITS)
+    STORE: gl.constexpr = (
+        C_TRANSPOSED, SCALED, SPLIT, APART, BITS, HAS_BETA, HAS_BIAS, ACTIVATION,
+    )  # fmt: skip
     a_ring = gl.allocate_shared_memory(
         a_desc.dtype, [STAGES * GROUPS] + a_desc.block_type.shape, a_desc.layout
     )
@@ -298,7 +339,8 @@ def warp_specialized_kernel(
     operands = (a_desc, b0_desc, b1_desc, b2_desc)
     rings = (a_ring, b0_ring, b1_ring, b2_ring, full, empty)
     stores = (c0_desc, c1_desc, c2_desc, stage0, stage1, stage2)
-    sizes = (m, n, k, alpha, group_rows, split)
+    memory = (parts_ptr, added_ptr, bias_ptr)
+    sizes = (m, n, k, ldc, alpha, beta, group_rows, split)
     # the first steps are asked for before the warps part, which takes a third of a microsecond
     ROWS: gl.constexpr = GROUPS * GROUP_ROWS
     COLS: gl.constexpr = RUN0 + RUN1 + RUN2
@@ -313,7 +355,7 @@ def warp_specialized_kernel(
     if GROUPS == 1:
         gl.warp_specialize(
             [
-                (_multiply, (rings, stores, parts_ptr, sizes, 0, TILE, STORE)),
+                (_multiply, (rings, stores, memory, sizes, 0, TILE, STORE)),
                 (_load, (operands, rings, sizes, begun, TILE, SPLIT)),
             ],
             [1],
@@ -322,8 +364,8 @@ def warp_specialized_kernel(
     elif GROUPS == 2:
         gl.warp_specialize(
             [
-                (_multiply, (rings, stores, parts_ptr, sizes, 0, TILE, STORE)),
-                (_multiply, (rings, stores, parts_ptr, sizes, 1, TILE, STORE)),
+                (_multiply, (rings, stores, memory, sizes, 0, TILE, STORE)),
+                (_multiply, (rings, stores, memory, sizes, 1, TILE, STORE)),
                 (_load, (operands, rings, sizes, begun, TILE, SPLIT)),
             ],
             [4, 1],
@@ -332,9 +374,9 @@ def warp_specialized_kernel(
     else:
         gl.warp_specialize(
             [
-                (_multiply, (rings, stores, parts_ptr, sizes, 0, TILE, STORE)),
-                (_multiply, (rings, stores, parts_ptr, sizes, 1, TILE, STORE)),
-                (_multiply, (rings, stores, parts_ptr, sizes, 2, TILE, STORE)),
+                (_multiply, (rings, stores, memory, sizes, 0, TILE, STORE)),
+                (_multiply, (rings, stores, memory, sizes, 1, TILE, STORE)),
+                (_multiply, (rings, stores, memory, sizes, 2, TILE, STORE)),
                 (_load, (operands, rings, sizes, begun, TILE, SPLIT)),
             ],
             [4, 4, 1],

@@ -26,14 +26,16 @@ class ProblemBench:
     ) -> None:
         import torch
 
-        from costmodel.kernels.operands import make_operands
+        from costmodel.kernels.operands import epilogue_options, make_operands
 
         generator = torch.Generator(device=stopwatch.device).manual_seed(seed)
         self.problem = problem
         self.stopwatch = stopwatch
         self.facts = facts
         self.a, self.b, self.out = make_operands(problem, stopwatch.device, generator)
-        self.reference = Reference(problem, self.a, self.b, self.out)
+        self.epilogue = epilogue_options(problem, stopwatch.device, generator)
+        bias = self.epilogue.get("bias")
+        self.reference = Reference(problem, self.a, self.b, self.out, bias)
         self._sequence = 0
 
     def measure(self, config: KernelConfig) -> Row:
@@ -45,7 +47,7 @@ class ProblemBench:
         try:
             launch = prepare(
                 self.a, self.b, config, out=self.out, alpha=problem.alpha, beta=problem.beta,
-                precision=problem.precision,
+                precision=problem.precision, **self.epilogue,
             ).run  # fmt: skip
         except Exception as error:
             return self._failure(config, columns, "constraints", error)
@@ -53,7 +55,7 @@ class ProblemBench:
 
     def measure_vendor(self) -> Row:
         """The vendor's GEMM under the same protocol: backend "origin"."""
-        launch = vendor_launch(self.problem, self.a, self.b, self.out)
+        launch = vendor_launch(self.problem, self.a, self.b, self.out, self.epilogue.get("bias"))
         return self._run(None, {"backend": "origin", "kernel_hash": None}, launch)
 
     def _run(self, config: KernelConfig | None, columns: dict[str, Any], launch: Any) -> Row:

@@ -25,12 +25,16 @@ def tolerance(problem: Gemm) -> float:
 class Reference:
     """The product in float64 on the operands' own device, and what C held before."""
 
-    def __init__(self, problem: Gemm, a: Any, b: Any, out: Any) -> None:
+    def __init__(self, problem: Gemm, a: Any, b: Any, out: Any, bias: Any = None) -> None:
         import torch
 
         self.problem = problem
         self.before = out.clone() if problem.beta else None
         exact = torch.matmul(a.to(torch.float64), b.to(torch.float64)) * problem.alpha
+        if bias is not None:
+            exact += bias.to(torch.float64)
+        if problem.activation:
+            exact = getattr(torch.nn.functional, problem.activation)(exact)
         if self.before is not None:
             exact += problem.beta * self.before.to(torch.float64)
         # half the memory to compare with; 2^-24 of rounding is far below any tolerance here

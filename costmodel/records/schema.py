@@ -15,7 +15,7 @@ import numpy as np
 from costmodel.config import KNOBS, MOST_KNOB, TEMPLATES, KernelConfig
 from costmodel.dtypes import DTYPES, LAYOUTS, OPERANDS, PRECISIONS
 from costmodel.errors import CostModelError, RecordError, unknown_name
-from costmodel.problem import MAX_DIMENSION, Gemm
+from costmodel.problem import EPILOGUES, MAX_DIMENSION, Gemm
 
 #: raised only when an older reader would misunderstand a row; a new optional column does not
 SCHEMA_VERSION = 1
@@ -82,6 +82,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("accumulate", str, True, "type of the running sum", known=_OUTPUTS, key=True),
     Column("alpha", float, True, "factor of A B", key=True),
     Column("beta", float, True, "factor of the old C", key=True),
+    Column("epilogue", str, False, "bias and activation; null for none", known=EPILOGUES, key=True),
     Column("template", str, False, "kernel family; null for origin", known=TEMPLATES, key=True),
     _knob("block_m", "tile, along the problem's M"),
     _knob("block_n", "tile, along the problem's N"),

@@ -77,7 +77,7 @@ def _warp_groups(problem: Gemm, table: ConfigTable, profile: HardwareProfile) ->
     operands contiguous along K alone (PTX ISA), and integers have no template yet.
     """
     specialized = is_specialized(table)
-    able = "wgmma" in profile.mma and problem.batch == 1 and not problem.beta
+    able = "wgmma" in profile.mma and problem.batch == 1
     able &= problem.dtype != "int8"
     able &= problem.dtype != "fp32" or precision_of(problem, profile) == "tf32"
     able &= problem.element_bytes == 2 or problem.layout == "nt"

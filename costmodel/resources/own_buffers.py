@@ -11,6 +11,7 @@ from costmodel.resources.case import Column
 from costmodel.resources.matrix_unit import kernel_blocks
 from costmodel.resources.warp_groups import (
     bookkeeping_bytes,
+    epilogue_arguments,
     is_specialized,
     staging_bytes,
     warp_group_tile,
@@ -41,9 +42,10 @@ def _specialized(
 ) -> Parts:
     """A kernel that lays out its own buffers: nothing is left to the compiler's passes."""
     tile = warp_group_tile(table)
+    more = epilogue_arguments(problem.has_bias, problem.beta != 0)
     ring = stages * (tile.rows + tile.columns) * table.block_k * problem.element_bytes
     staging = staging_bytes(tile, table.epilogue_parts, problem.out_bytes)
-    barriers = bookkeeping_bytes(tile, stages, table.epilogue_parts)
+    barriers = bookkeeping_bytes(tile, stages, table.epilogue_parts, more)
     return ring + staging + barriers, ring, staging, np.zeros_like(ring), barriers
 
 

@@ -57,7 +57,8 @@ class Draw:
 
     def key(self) -> str:
         """What names it in the results file."""
-        return json.dumps([self.target, vars(self.problem), self.config.as_dict()], sort_keys=True)
+        problem = {name: value for name, value in vars(self.problem).items() if name != "epilogue"}
+        return json.dumps([self.target, problem, self.config.as_dict()], sort_keys=True)
 
 
 def draws(target: str, count: int, seed: int) -> list[Draw]:

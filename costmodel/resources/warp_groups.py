@@ -43,6 +43,8 @@ _ARGUMENT_BYTES = {
 }
 
 
+#: bytes that the arguments take of their last 16, by runs
+_LEFT_SHARED, _LEFT_APART = (0, 0, 8), (0, 8, 0)
 #: barriers of 15 and 16 stages, beside the arguments of two and three groups that store parts
 _OUTGROWN_BYTES = 120
 
@@ -122,18 +124,32 @@ def staging_bytes(tile: WarpGroupTile, parts: Column, out_bytes: int) -> Column:
     return np.asarray(np.where(tile.through_parts, 0, staged), dtype=np.int64)
 
 
-def bookkeeping_bytes(tile: WarpGroupTile, stages: Column, parts: Column) -> Column:
-    """Bytes of barriers and of the arguments that the warps' functions are handed."""
+def bookkeeping_bytes(
+    tile: WarpGroupTile, stages: Column, parts: Column, epilogue_bytes: int = 0
+) -> Column:
+    """Bytes of barriers and of the arguments that the warps' functions are handed.
+
+    ``epilogue_bytes`` are the arguments of a bias and an addend (``epilogue_arguments``).
+    """
     ring = stages * _BARRIER_BYTES
     barriers = -(-ring // 16) * 16 + ring
     groups, last = np.clip(tile.groups, 0, 3), np.clip(tile.run_count - 1, 0, MOST_RUNS - 1)
     tables = {name: np.asarray(values)[groups, last] for name, values in _ARGUMENT_BYTES.items()}
     stored = np.where(parts > 1, tables["shared"], tables["apart"])
     arguments = np.where(tile.through_parts, tables["parts"], stored)
+    # what the epilogue needs more, in whole 16 bytes past what the rest leaves of its last
+    left = np.where(parts > 1, np.take(_LEFT_SHARED, last), np.take(_LEFT_APART, last))
+    more = -(-(left + epilogue_bytes) // 16) * 16 - -(-left // 16) * 16
+    arguments = arguments + np.where(tile.through_parts | (groups == 1), 0, more)
     # buffers are laid by size: barriers that outgrow the arguments of one run go before them,
     # and one gap of 8 bytes less is left
     outgrown = tile.through_parts & (groups > 1) & (last == 0) & (ring >= _OUTGROWN_BYTES)
     return np.asarray(barriers + arguments - 8 * outgrown, dtype=np.int64)
+
+
+def epilogue_arguments(has_bias: bool, has_addend: bool) -> int:
+    """Bytes: a bias's address; an addend's address, row length and factor."""
+    return 8 * has_bias + 16 * has_addend
 
 
 def blocks_per_unit(tile: WarpGroupTile, shared_bytes: Column) -> Column:

@@ -66,12 +66,12 @@ def compiling_for(profile: HardwareProfile) -> Iterator[None]:
 def storageless_launch(problem: Gemm, config: KernelConfig, units: int | None = None) -> Any:
     """The launch of ``config`` on ``problem`` with tensors that have shapes but no storage."""
     from costmodel.kernels.launch import prepare
-    from costmodel.kernels.operands import make_operands
+    from costmodel.kernels.operands import epilogue_options, make_operands
 
     a, b, out = make_operands(problem, device="meta")
     return prepare(
         a, b, config, out=out, alpha=problem.alpha, beta=problem.beta,
-        precision=problem.precision, units=units,
+        precision=problem.precision, units=units, **epilogue_options(problem, "meta"),
     )  # fmt: skip
 
 
