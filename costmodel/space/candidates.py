@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,9 +46,22 @@ def candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTable:
 
     A few thousand rows in a fixed order. Nothing here asks whether a row fits.
     """
+    table = table_of_templates(
+        problem, profile, _block_choices(problem.m), _block_choices(problem.n)
+    )
+    table = table[worth_a_thought(problem, table, profile)]
+    return ConfigTable.concat(
+        [table, matvec_candidates(problem), warp_group_candidates(problem, profile)]
+    )
+
+
+def table_of_templates(
+    problem: Gemm, profile: HardwareProfile, block_m: Sequence[int], block_n: Sequence[int]
+) -> ConfigTable:
+    """The whole grid of the templates whose blocks are powers of two, for these blocks."""
     shared = {
-        "block_m": _block_choices(problem.m),
-        "block_n": _block_choices(problem.n),
+        "block_m": block_m,
+        "block_n": block_n,
         "num_warps": (4, 8),
         "num_stages": _STAGES,
         "load_bits": 128,
@@ -68,17 +83,13 @@ def candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTable:
                 epilogue_parts=(1, 2), **shared,
             )
         )  # fmt: skip
-    table = ConfigTable.concat(tables)
-    table = table[_worth_a_thought(problem, table, profile)]
-    return ConfigTable.concat(
-        [table, matvec_candidates(problem), warp_group_candidates(problem, profile)]
-    )
+    return ConfigTable.concat(tables)
 
 
-def _worth_a_thought(
+def worth_a_thought(
     problem: Gemm, table: ConfigTable, profile: HardwareProfile
 ) -> NDArray[np.bool_]:
-    """Drop rows that do the same as, or only more than, another row of the grid."""
+    """Mask of the rows that no other row of the grid does the same as, or the same with less."""
     tiles_m = -(-problem.m // table.block_m)
     tiles = tiles_m * -(-problem.n // table.block_n) * problem.batch
     steps = -(-problem.k // (table.block_k * table.split_k))
