@@ -324,7 +324,7 @@ def test_the_installed_script_prints_version_and_json_alone(script, tmp_path):
 
 def test_every_command_has_help_with_an_example():
     for command in (
-        ["predict"], ["explain"], ["tune"], ["collect"], ["train"], ["evaluate"],
+        ["predict"], ["explain"], ["tune"], ["ladder"], ["collect"], ["train"], ["evaluate"],
         ["profiles", "list"], ["profiles", "show"], ["cache", "show"], ["cache", "clear"],
     ):  # fmt: skip
         text = printed(*command, "--help")

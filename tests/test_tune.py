@@ -224,7 +224,7 @@ def test_the_vendors_tile_joins_what_is_measured_and_can_win(clock, monkeypatch)
     assert (asked[3].block_m, asked[3].block_n) == (192, 192)
     assert (found.config, found.measured) == (asked[3], 3)
     assert found.as_dict()["vendor_kernels"]["tile"] == (192, 192)
-    assert "the vendor launched nvjet 192x192, K step 64 x 3 stages" in summary(found)
+    assert "vendor: nvjet 192x192, K step 64 x 3 stages" in summary(found)
 
 
 def test_without_being_asked_the_vendors_kernel_is_shown_and_not_tried(clock, monkeypatch):

@@ -74,7 +74,7 @@ def summary(result: TuneResult) -> str:
             f"{result.vendor_us / result.time_us:.2f} times as long"
         )
     if result.vendor is not None:
-        lines.append(f"the vendor launched {result.vendor}")
+        lines.append(str(result.vendor))
     return "\n".join([*lines, result.note] if result.note else lines)
 
 

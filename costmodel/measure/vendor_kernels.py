@@ -139,7 +139,7 @@ class VendorLaunch:
 
     def __str__(self) -> str:
         grid = "x".join(map(str, self.grid))
-        return f"{self.kernel}; grid {grid}, {self.time_us:.2f} us in the profiler"
+        return f"{self.kernel}; grid {grid}, {self.time_us:.2f} us warm"
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,8 @@ class VendorGemm:
         return any(launch.kernel.split_k for launch in self.launches)
 
     def __str__(self) -> str:
-        return "; then ".join(map(str, self.launches))
+        """A line a launch; times are of a warm L2, as the profiler saw them."""
+        return "\n".join(f"vendor: {launch}" for launch in self.launches)
 
     def as_dict(self) -> dict[str, Any]:
         return {

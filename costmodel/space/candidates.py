@@ -111,12 +111,19 @@ def worth_a_thought(
     # the order of tiles matters only where there are rows of tiles to group
     persistent = table.is_template("persistent_tma")
     keep &= ~persistent | (table.group_m == 4) | (tiles_m > 4)
-    # loads too narrow for the asynchronous copy are not pipelined: every depth is one kernel
-    widest = np.minimum(load_bytes(problem, table, "a"), load_bytes(problem, table, "b"))
-    keep &= persistent | (widest >= LEAST_ASYNC_BYTES) | (table.num_stages <= 2)
-    # loads are unrolled: past this many a thread, ptxas runs for minutes on code that spills
-    loads = (table.block_m + table.block_n) * table.block_k * problem.element_bytes // widest
-    keep &= persistent | (loads <= _MOST_LOADS_PER_THREAD * 32 * table.num_warps)
+    keep &= sensible_loads(problem, table)
     # two halves of a narrow tile are no cheaper to stage than the whole
     keep &= (table.epilogue_parts == 1) | ((table.block_m >= _TALL) & (table.block_n >= 2 * _TALL))
     return np.asarray(keep, dtype=bool)
+
+
+def sensible_loads(problem: Gemm, table: ConfigTable) -> NDArray[np.bool_]:
+    """Mask of the rows whose loads pipeline as deep as asked and compile in reasonable time."""
+    by_pointer = table.is_template("tile") | table.is_template("split_k")
+    # loads too narrow for the asynchronous copy are not pipelined: every depth is one kernel
+    widest = np.minimum(load_bytes(problem, table, "a"), load_bytes(problem, table, "b"))
+    pipelined = (widest >= LEAST_ASYNC_BYTES) | (table.num_stages <= 2)
+    # loads are unrolled: past this many a thread, ptxas runs for minutes on code that spills
+    loads = (table.block_m + table.block_n) * table.block_k * problem.element_bytes // widest
+    short = loads <= _MOST_LOADS_PER_THREAD * 32 * table.num_warps
+    return np.asarray(~by_pointer | (pipelined & short), dtype=bool)
