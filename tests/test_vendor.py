@@ -234,3 +234,10 @@ def test_seeds_are_the_best_predicted_of_the_tile_and_as_many_as_asked():
     assert len(four) == 4 and vendor_seeds(problem, H200, seen, 2) == four[:2]
     assert {tuple(sorted((c.block_m, c.block_n))) for c in four} == {(128, 256)}
     assert vendor_seeds(problem, H200, seen, 0) == []
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_profiler_shows_a_product_with_its_grid_and_time():
+    seen = vendor_kernel(Gemm(512, 512, 512))
+    assert seen.product is not None
+    assert all(launch.grid and launch.time_us > 0 for launch in seen.launches)
