@@ -231,7 +231,7 @@ def test_seeds_are_the_best_predicted_of_the_tile_and_as_many_as_asked():
     problem = Gemm(4096, 4096, 4096)
     seen = VendorGemm(launches_of([TRACE[3] | {"name": "nvjet_hsh_128x256_64x4_2x1_v_bz_TNN"}]))
     four = vendor_seeds(problem, H200, seen, 4)
-    assert len(four) == 4 and vendor_seeds(problem, H200, seen, 2) == four[:2]
+    assert len(set(four)) == 4 and vendor_seeds(problem, H200, seen, 2) == four[:2]
     assert {tuple(sorted((c.block_m, c.block_n))) for c in four} == {(128, 256)}
     assert vendor_seeds(problem, H200, seen, 0) == []
 

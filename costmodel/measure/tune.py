@@ -171,7 +171,8 @@ def vendor_seeds(
         legal, _ = prune(problem, table, chip)
     except NoCandidateError:  # no template of ours can make that tile for this problem
         return []
-    return list(rank(problem, legal, chip)[0].configs[:count])
+    # the grid may hold a row twice: one kernel need not be timed as two
+    return list(dict.fromkeys(rank(problem, legal, chip)[0].configs))[:count]
 
 
 def _times(rows: list[Row]) -> dict[KernelConfig | None, list[float]]:
