@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from costmodel.errors import CostModelError as CostModelError
     from costmodel.learning.evaluate import evaluate as evaluate
     from costmodel.learning.train import train as train
+    from costmodel.measure.climb import ladder as ladder
     from costmodel.measure.tune import tune as tune
     from costmodel.physics.estimate import estimate as estimate
     from costmodel.predict import Prediction as Prediction
@@ -43,6 +44,7 @@ _HOMES = {
     "estimate": "physics.estimate",
     "evaluate": "learning.evaluate",
     "footprint": "resources.footprint",
+    "ladder": "measure.climb",
     "list_profiles": "profile",
     "load_profile": "profile",
     "predict_best": "predict",

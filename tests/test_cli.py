@@ -162,11 +162,11 @@ def tuned(monkeypatch):
     calls = []
     result = SimpleNamespace(
         problem=prediction.problem, config=best, time_us=20.0, vendor_us=30.0, rows=rows,
-        prediction=prediction, note="2 configurations measured",
+        prediction=prediction, note="2 configurations measured", vendor=None,
         as_dict=lambda: {"time_us": 20.0, "spread": float("inf")},
     )  # fmt: skip
 
-    def fake(problem, profile=None, *, top_k=8):
+    def fake(problem, profile=None, *, top_k=8, seeds=0):
         calls.append((str(problem), profile, top_k))
         return result
 
@@ -324,7 +324,7 @@ def test_the_installed_script_prints_version_and_json_alone(script, tmp_path):
 
 def test_every_command_has_help_with_an_example():
     for command in (
-        ["predict"], ["explain"], ["tune"], ["collect"], ["train"], ["evaluate"],
+        ["predict"], ["explain"], ["tune"], ["ladder"], ["collect"], ["train"], ["evaluate"],
         ["profiles", "list"], ["profiles", "show"], ["cache", "show"], ["cache", "clear"],
     ):  # fmt: skip
         text = printed(*command, "--help")

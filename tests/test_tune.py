@@ -10,11 +10,13 @@ from itertools import count
 
 import pytest
 
+from costmodel.cli.tuning import summary
 from costmodel.config import KernelConfig
 from costmodel.errors import ConfigError, DeviceError, ProblemError
 from costmodel.measure import tune as module
 from costmodel.measure import worker
 from costmodel.measure.tune import TIE, survivors, tune
+from costmodel.measure.vendor_kernels import VendorGemm, VendorLaunch, parse_kernel_name
 from costmodel.predict import predict_best
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
@@ -72,6 +74,7 @@ def clock(monkeypatch):
 
         monkeypatch.setattr(worker, "MeasuringProcess", StandIn)
         monkeypatch.setattr(module, "require_gpu", lambda: None)
+        monkeypatch.setattr(module, "vendor_kernel_if_seen", lambda problem, device: None)
         return asked
 
     return install
@@ -200,6 +203,36 @@ def test_a_vendor_that_fails_leaves_its_time_unknown(clock):
     found = tune(PROBLEM, H200, top_k=2)
     assert (found.vendor_us, found.vendor_ratio) == (None, None)
     assert recall(PROBLEM, H200).vendor_us is None
+
+
+# --- the vendor's tile -------------------------------------------------------------------------
+
+SEEN = VendorGemm(
+    (
+        VendorLaunch(
+            parse_kernel_name("nvjet_hsh_192x192_64x3_2x1_v_bz_TNN"), (132, 1, 1), (384, 1, 1), 9.0
+        ),
+    )
+)
+
+
+def test_the_vendors_tile_joins_what_is_measured_and_can_win(clock, monkeypatch):
+    asked = clock(lambda config, n: 10.0 if config and config.block_m == 192 else 20.0)
+    monkeypatch.setattr(module, "vendor_kernel_if_seen", lambda problem, device: SEEN)
+    found = tune(PROBLEM, H200, top_k=2, seeds=1)
+    assert asked[1:3] == ranked(2)
+    assert (asked[3].block_m, asked[3].block_n) == (192, 192)
+    assert (found.config, found.measured) == (asked[3], 3)
+    assert found.as_dict()["vendor_kernels"]["tile"] == (192, 192)
+    assert "vendor: nvjet 192x192, K step 64 x 3 stages" in summary(found)
+
+
+def test_without_being_asked_the_vendors_kernel_is_shown_and_not_tried(clock, monkeypatch):
+    asked = clock(lambda config, n: 10.0)
+    monkeypatch.setattr(module, "vendor_kernel_if_seen", lambda problem, device: SEEN)
+    found = tune(PROBLEM, H200, top_k=2)
+    assert set(asked) == {None, *ranked(2)}
+    assert found.vendor is SEEN
 
 
 # --- what stays -----------------------------------------------------------------------------------

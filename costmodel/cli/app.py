@@ -19,7 +19,16 @@ app = typer.Typer(
 )
 
 #: importing one registers its commands, in the order of the help
-COMMANDS = ("predicting", "tuning", "measuring", "training", "judging", "profiles", "cache")
+COMMANDS = (
+    "predicting",
+    "tuning",
+    "ladder",
+    "measuring",
+    "training",
+    "judging",
+    "profiles",
+    "cache",
+)
 
 
 def _print_version(wanted: bool) -> None:

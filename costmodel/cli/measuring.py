@@ -56,10 +56,10 @@ def collect(
     )
 
     from costmodel.learning.groups import groups_of
+    from costmodel.measure.at_hand import require_gpu
     from costmodel.measure.bench import new_run_id
     from costmodel.measure.collect import collect as run_collect
     from costmodel.measure.collect import sample_job, winners_jobs
-    from costmodel.measure.tune import require_gpu
     from costmodel.measure.worker import WorkerOptions
     from costmodel.paths import user_dir
     from costmodel.profile import resolve_profile

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,15 +49,18 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str
 
 
 @contextmanager
-def working(message: str) -> Iterator[None]:
-    """A spinner on stderr while the block runs, only on a terminal."""
+def working(message: str) -> Iterator[Callable[[str], None]]:
+    """A spinner on stderr while the block runs, only on a terminal.
+
+    Yields a function that puts what is being done behind the message.
+    """
     if not sys.stderr.isatty():
-        yield
+        yield lambda doing: None
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(message):
-        yield
+    with Console(stderr=True).status(message) as status:
+        yield lambda doing: status.update(f"{message}: {doing}")
 
 
 def _plain(value: Any) -> Any:

@@ -38,6 +38,9 @@ def tune(
     layout: Layout = "nt",
     batch: Batch = 1,
     top_k: Annotated[int, typer.Option(min=1, help="Configurations to measure.")] = 8,
+    seeds: Annotated[
+        int, typer.Option(min=0, help="Measure as many more with the vendor's own tile.")
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Measure the best few on the GPU at hand, beside the vendor's GEMM, and remember the best.
@@ -48,7 +51,7 @@ def tune(
 
     problem = problem_of(m, n, k, dtype, layout, batch)
     with working(f"measuring {problem}"):
-        result = run_tune(problem, profile, top_k=top_k)
+        result = run_tune(problem, profile, top_k=top_k, seeds=seeds)
     if as_json:
         print_json(result.as_dict())
         return
@@ -70,6 +73,8 @@ def summary(result: TuneResult) -> str:
             f"; the vendor's GEMM {result.vendor_us:.2f} us, "
             f"{result.vendor_us / result.time_us:.2f} times as long"
         )
+    if result.vendor is not None:
+        lines.append(str(result.vendor))
     return "\n".join([*lines, result.note] if result.note else lines)
 
 

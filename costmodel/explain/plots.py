@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from costmodel.explain.ladder import Ladder
     from costmodel.learning.evaluate import Scorecard
 
 #: Okabe and Ito's palette, told apart by the colour-blind and in grey
 COLOURS = {"model": "#0072B2", "physics": "#D55E00", "random": "#999999", "ideal": "#000000"}
 _SIZE = (6.4, 4.0)
 _DPI = 150
+#: room above the highest bar or line, for the legend
+_HEADROOM = 1.22
 
 
 def _figure() -> tuple[Any, Any]:
@@ -85,3 +88,43 @@ def _running_shares(times: Any, best: float, most: int) -> Any:
     running = np.minimum.accumulate(times[:most])
     running = np.pad(running, (0, most - len(running)), mode="edge")
     return np.minimum(best / running, 1.0)
+
+
+def ladder_picture(ladder: Ladder, path: str | os.PathLike[str]) -> None:
+    """A bar a rung with its TFLOPS, grey where the old value was kept; vendor and peak as lines.
+
+    Where memory bounds the problem its roofline is the ceiling of the picture. The
+    file's ending says in which format.
+    """
+    figure, axes = _figure()
+    axes.grid(False, axis="x")
+    axes.set_axisbelow(True)
+    rates = [ladder.rate(rung.time_us) for rung in ladder.rungs]
+    bars = axes.bar(
+        range(len(rates)), rates, width=0.75,
+        color=[COLOURS["model" if rung.gained else "random"] for rung in ladder.rungs],
+    )  # fmt: skip
+    axes.bar_label(bars, [_rate_text(rate) for rate in rates], fontsize=7, padding=1)
+    ceiling = max([*rates, ladder.roofline_tflops, ladder.vendor_tflops or 0.0])
+    lines = [("peak", ladder.peak_tflops, "ideal", "-")]
+    if ladder.bound == "memory":  # the peak may lie far above what memory allows
+        lines.append(("memory's roofline", ladder.roofline_tflops, "ideal", ":"))
+    if ladder.vendor_tflops is not None:
+        lines.append(("vendor's GEMM", ladder.vendor_tflops, "physics", "--"))
+    for name, rate, colour, style in lines:
+        above = ", above the picture" if rate > _HEADROOM * ceiling else ""
+        axes.axhline(rate, color=COLOURS[colour], linestyle=style, linewidth=1.0,
+                     label=f"{name} {_rate_text(rate)}{above}")  # fmt: skip
+    axes.set_ylim(0, _HEADROOM * ceiling)
+    axes.set_xticks(range(len(rates)), [rung.name for rung in ladder.rungs], rotation=35,
+                    ha="right", rotation_mode="anchor", fontsize=8)  # fmt: skip
+    axes.set_ylabel("TFLOPS")
+    title = f"{ladder.problem} on {ladder.profile.name}, a variable a rung (grey: nothing gained)"
+    axes.set_title(title, fontsize=9)
+    axes.legend(loc="upper left", frameon=False, ncols=3, fontsize=7)
+    _save(figure, path)
+
+
+def _rate_text(rate: float) -> str:
+    """Three digits are what a measurement can hold."""
+    return f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"

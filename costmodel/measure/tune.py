@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from costmodel.config import KernelConfig
-from costmodel.errors import ConfigError, DeviceError
+from costmodel.errors import ConfigError, DeviceError, NoCandidateError
+from costmodel.measure.at_hand import require_chip, require_gpu
+from costmodel.measure.vendor import vendor_kernel_if_seen
+from costmodel.measure.vendor_kernels import VendorGemm
 from costmodel.paths import user_dir
-from costmodel.predict import Prediction, predict_best
+from costmodel.predict import Prediction, predict_best, rank
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, resolve_profile
 from costmodel.records.answers import Answer, now, recall, remember
 from costmodel.records.log import RunLog
 from costmodel.records.schema import Row, config_of
+from costmodel.space.prune import prune
+from costmodel.space.seeded import seeded_candidates
 
 #: the fastest few are timed once more, the vendor's GEMM between them: one noisy minimum is not
 #: an answer
@@ -28,7 +33,10 @@ TIE = 0.005
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What was measured and chosen. ``rows`` are the measured rows, empty where none was needed."""
+    """What was measured and chosen. ``rows`` are the measured rows, empty where none was needed.
+
+    ``vendor`` are the kernels that the vendor's library launched, where a profiler showed them.
+    """
 
     problem: Gemm
     config: KernelConfig
@@ -38,6 +46,7 @@ class TuneResult:
     rows: list[Row]
     prediction: Prediction
     note: str
+    vendor: VendorGemm | None = None
 
     @property
     def vendor_ratio(self) -> float | None:
@@ -54,6 +63,7 @@ class TuneResult:
             "tflops": self.problem.flops / (self.time_us * 1e6),
             "vendor_us": self.vendor_us,
             "vendor_ratio": self.vendor_ratio,
+            "vendor_kernels": None if self.vendor is None else self.vendor.as_dict(),
             "configs_measured": self.measured,
             "predicted_us": self.prediction.time_us,
             "note": self.note,
@@ -88,6 +98,7 @@ def tune(
     profile: str | os.PathLike[str] | HardwareProfile | None = None,
     *,
     top_k: int | float = 8,
+    seeds: int = 0,
     again: bool = False,
     log: str | os.PathLike[str] | None = None,
     device: int = 0,
@@ -95,6 +106,8 @@ def tune(
 ) -> TuneResult:
     """Measure the ``top_k`` best predicted configurations and return the fastest.
 
+    ``seeds`` adds as many more that have the tile of the vendor's own kernel, where a profiler
+    shows it and a template of ours can make it.
     The answer is remembered, and later calls (and ``predict_best``) return it without measuring,
     until the kernel changes or ``again`` is set. Rows go to ``log``, the user's own by default. A
     candidate whose result is wrong never wins. Where one candidate survives pruning it is returned
@@ -116,8 +129,12 @@ def tune(
         )
     count = survivors(len(prediction.ranking), top_k)
     chosen = list(prediction.ranking.configs[:count])
+    require_gpu()
+    vendor = vendor_kernel_if_seen(problem, device)
+    more = vendor_seeds(problem, chip, vendor, seeds)
+    chosen += [config for config in more if config not in chosen]
     rows = _measure(problem, chip, chosen, device, RunLog(log or user_dir() / "log.jsonl"))
-    return _decide(problem, chosen, rows, prediction)
+    return replace(_decide(problem, chosen, rows, prediction), vendor=vendor)
 
 
 def _measure(
@@ -126,15 +143,9 @@ def _measure(
     from costmodel.measure.bench import new_run_id
     from costmodel.measure.worker import MeasuringProcess, WorkerOptions
 
-    require_gpu()
     rows: list[Row] = []
     with MeasuringProcess(WorkerOptions(device=device, run=new_run_id())) as process:
-        at_hand = process.facts["device"] or chip.name
-        if at_hand != chip.name:
-            raise DeviceError(
-                f"the GPU at hand is {at_hand}, not {chip.name}: leave the profile out to tune it, "
-                "or use predict for the other chip"
-            )
+        require_chip(process.facts, chip)
 
         def run(configs: Sequence[KernelConfig | None]) -> None:
             for row in process.measure(problem, configs):
@@ -147,17 +158,21 @@ def _measure(
     return rows
 
 
-def require_gpu() -> None:
-    """Raise ``DeviceError`` with what is missing, before a process is started for nothing."""
+def vendor_seeds(
+    problem: Gemm, chip: HardwareProfile, vendor: VendorGemm | None, count: int
+) -> list[KernelConfig]:
+    """The ``count`` best predicted configurations with the vendor's tile; none without a tile."""
+    if vendor is None or vendor.tile is None or not count:
+        return []
+    table = seeded_candidates(problem, chip, vendor.tile)
+    if not len(table):
+        return []
     try:
-        import torch
-    except ImportError:
-        raise DeviceError(
-            "measuring needs a GPU, torch and triton (the package's extra 'gpu'); predict needs "
-            "none of them"
-        ) from None
-    if not torch.cuda.is_available():
-        raise DeviceError("measuring needs a GPU that torch can see; predict needs none")
+        legal, _ = prune(problem, table, chip)
+    except NoCandidateError:  # no template of ours can make that tile for this problem
+        return []
+    # the grid may hold a row twice: one kernel need not be timed as two
+    return list(dict.fromkeys(rank(problem, legal, chip)[0].configs))[:count]
 
 
 def _times(rows: list[Row]) -> dict[KernelConfig | None, list[float]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,9 +46,22 @@ def candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTable:
 
     A few thousand rows in a fixed order. Nothing here asks whether a row fits.
     """
+    table = table_of_templates(
+        problem, profile, _block_choices(problem.m), _block_choices(problem.n)
+    )
+    table = table[worth_a_thought(problem, table, profile)]
+    return ConfigTable.concat(
+        [table, matvec_candidates(problem), warp_group_candidates(problem, profile)]
+    )
+
+
+def table_of_templates(
+    problem: Gemm, profile: HardwareProfile, block_m: Sequence[int], block_n: Sequence[int]
+) -> ConfigTable:
+    """The whole grid of the templates whose blocks are powers of two, for these blocks."""
     shared = {
-        "block_m": _block_choices(problem.m),
-        "block_n": _block_choices(problem.n),
+        "block_m": block_m,
+        "block_n": block_n,
         "num_warps": (4, 8),
         "num_stages": _STAGES,
         "load_bits": 128,
@@ -68,17 +83,13 @@ def candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTable:
                 epilogue_parts=(1, 2), **shared,
             )
         )  # fmt: skip
-    table = ConfigTable.concat(tables)
-    table = table[_worth_a_thought(problem, table, profile)]
-    return ConfigTable.concat(
-        [table, matvec_candidates(problem), warp_group_candidates(problem, profile)]
-    )
+    return ConfigTable.concat(tables)
 
 
-def _worth_a_thought(
+def worth_a_thought(
     problem: Gemm, table: ConfigTable, profile: HardwareProfile
 ) -> NDArray[np.bool_]:
-    """Drop rows that do the same as, or only more than, another row of the grid."""
+    """Mask of the rows that no other row of the grid does the same as, or the same with less."""
     tiles_m = -(-problem.m // table.block_m)
     tiles = tiles_m * -(-problem.n // table.block_n) * problem.batch
     steps = -(-problem.k // (table.block_k * table.split_k))
@@ -100,12 +111,19 @@ def _worth_a_thought(
     # the order of tiles matters only where there are rows of tiles to group
     persistent = table.is_template("persistent_tma")
     keep &= ~persistent | (table.group_m == 4) | (tiles_m > 4)
-    # loads too narrow for the asynchronous copy are not pipelined: every depth is one kernel
-    widest = np.minimum(load_bytes(problem, table, "a"), load_bytes(problem, table, "b"))
-    keep &= persistent | (widest >= LEAST_ASYNC_BYTES) | (table.num_stages <= 2)
-    # loads are unrolled: past this many a thread, ptxas runs for minutes on code that spills
-    loads = (table.block_m + table.block_n) * table.block_k * problem.element_bytes // widest
-    keep &= persistent | (loads <= _MOST_LOADS_PER_THREAD * 32 * table.num_warps)
+    keep &= sensible_loads(problem, table)
     # two halves of a narrow tile are no cheaper to stage than the whole
     keep &= (table.epilogue_parts == 1) | ((table.block_m >= _TALL) & (table.block_n >= 2 * _TALL))
     return np.asarray(keep, dtype=bool)
+
+
+def sensible_loads(problem: Gemm, table: ConfigTable) -> NDArray[np.bool_]:
+    """Mask of the rows whose loads pipeline as deep as asked and compile in reasonable time."""
+    by_pointer = table.is_template("tile") | table.is_template("split_k")
+    # loads too narrow for the asynchronous copy are not pipelined: every depth is one kernel
+    widest = np.minimum(load_bytes(problem, table, "a"), load_bytes(problem, table, "b"))
+    pipelined = (widest >= LEAST_ASYNC_BYTES) | (table.num_stages <= 2)
+    # loads are unrolled: past this many a thread, ptxas runs for minutes on code that spills
+    loads = (table.block_m + table.block_n) * table.block_k * problem.element_bytes // widest
+    short = loads <= _MOST_LOADS_PER_THREAD * 32 * table.num_warps
+    return np.asarray(~by_pointer | (pipelined & short), dtype=bool)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,22 +32,34 @@ _PLAIN_WIDTHS = (64, 128, 192, 256, 320)
 _MOST_TILES = 12
 
 
-def warp_group_candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTable:
-    """A few thousand rows; none where the chip has no wgmma or the problem has a batch."""
+def warp_group_candidates(
+    problem: Gemm, profile: HardwareProfile, widths: Sequence[int] | None = None
+) -> ConfigTable:
+    """A few thousand rows; none where the chip has no wgmma or the problem has a batch.
+
+    ``widths`` are the columns that a tile may have, in place of those that fit the problem.
+    """
     empty = ConfigTable.of([])
     if "wgmma" not in profile.mma or problem.batch > 1:
         return empty
     # operands that the copy engine cannot read are copied first
     odd = any(problem.odd_row_bytes(operand, _ROW_BYTES) for operand in "abc")
     template = "packed" if odd and problem.element_bytes == 2 else "warp_specialized"
-    tables = [_oriented(problem, profile, swap, template) for swap in (False, True)]
+    tables = [_oriented(problem, profile, swap, template, widths) for swap in (False, True)]
     return ConfigTable.concat(tables)
 
 
-def _oriented(problem: Gemm, profile: HardwareProfile, swap: bool, template: str) -> ConfigTable:
+def _oriented(
+    problem: Gemm,
+    profile: HardwareProfile,
+    swap: bool,
+    template: str,
+    widths: Sequence[int] | None,
+) -> ConfigTable:
     tall, wide = (problem.n, problem.m) if swap else (problem.m, problem.n)
     deep = 128 // problem.element_bytes  # a row of the copy engine's widest swizzle
-    axes = (range(len(_GROUPS)), _widths(wide), (deep, 2 * deep), (1, 2), _SPLITS, (1, 2))
+    across = _widths(wide) if widths is None else widths
+    axes = (range(len(_GROUPS)), across, (deep, 2 * deep), (1, 2), _SPLITS, (1, 2))
     group, columns, block_k, blocks, split, parts = (
         axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")
     )
@@ -85,6 +99,18 @@ def _oriented(problem: Gemm, profile: HardwareProfile, swap: bool, template: str
     sound &= (blocks == 1) | (tile.registers <= 128)
     kept: ConfigTable = table[np.flatnonzero(sound)]
     return kept
+
+
+def makeable_widths(width: int) -> list[int]:
+    """``width`` where three runs make it, else the next narrower and the next wider that they do.
+
+    >>> makeable_widths(192), makeable_widths(232)
+    ([192], [224, 256])
+    """
+    every = np.arange(8, _WIDEST + 8, 8)
+    made = every[column_runs(every).sum(axis=0) == every]
+    near = {*made[made <= width][-1:].tolist(), *made[made >= width][:1].tolist()}
+    return sorted(near)
 
 
 def _widths(wide: int) -> list[int]:
