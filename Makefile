@@ -58,7 +58,7 @@ lint: $(VENV)/.stamp
 
 # Some ten minutes a target the first time; what data/compiler/ holds already is not compiled again.
 verify-compiler: $(VENV)/.stamp
-	TRITON_INTERPRET=0 $(VENV)/bin/python -P -m costmodel.resources.verify
+	TRITON_INTERPRET=0 $(VENV)/bin/python -P -m costmodel.compiler.verify
 
 types: $(VENV)/.stamp
 	$(VENV)/bin/mypy

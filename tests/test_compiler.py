@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from costmodel.resources.survey import TARGETS, draws, read_results
-from costmodel.resources.verify import compare, table
+from costmodel.compiler.survey import TARGETS, draws, read_results
+from costmodel.compiler.verify import compare, table
 
 SURVEY = Path(str(resources.files("costmodel.data"))) / "compiler" / "survey_triton-3.6.0.jsonl"
 
 LIVE = """
 import json, sys
-from costmodel.resources.survey import draws, survey
+from costmodel.compiler.survey import draws, survey
 from pathlib import Path
 wanted = [d for t in sys.argv[3:] for d in draws(t, int(sys.argv[2]), 1)]
 for entry in survey(wanted, Path(sys.argv[1])):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from costmodel.resources.conversion import accesses, conversion_scratch
-from costmodel.resources.layouts import (
+from costmodel.resources.shared.conversion import accesses, conversion_scratch
+from costmodel.resources.shared.layouts import (
     ROW,
     Layout,
     blocked,
@@ -17,8 +17,8 @@ from costmodel.resources.layouts import (
     tensor_memory,
     wgmma,
 )
-from costmodel.resources.padded import Reach, detour_bytes
-from costmodel.resources.tile import Target, Tile
+from costmodel.resources.shared.padded import Reach, detour_bytes
+from costmodel.resources.shared.tile import Target, Tile
 
 SM80 = Target(32, 80, None)
 SM90 = Target(32, 90, None)

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from costmodel.compiler.survey import TARGETS, read_results
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
 from costmodel.resources.footprint import PARTS, footprint, footprint_columns
-from costmodel.resources.survey import TARGETS, read_results
 
 DATA = Path(__file__).parent / "data"
 CHIPS = {name: load_profile(name) for name in ("a100-sxm-80gb", "h100-sxm", "rtx-4090", "mi300x")}
@@ -231,7 +231,7 @@ import json, sys
 from costmodel.config import KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
-from costmodel.resources.witness import compile_offline
+from costmodel.compiler.witness import compile_offline
 found = []
 for chip, problem, config in json.load(sys.stdin):
     try:

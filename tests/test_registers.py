@@ -16,16 +16,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from costmodel.compiler.fit_registers import fit, sample
+from costmodel.compiler.register_report import VENDORS, figures, held_out_figures
+from costmodel.compiler.register_survey import register_draws
+from costmodel.compiler.survey import TARGETS, _facts, _within, read_results
+from costmodel.compiler.verify import registers_table
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
-from costmodel.resources.fit_registers import fit, sample
-from costmodel.resources.register_report import VENDORS, figures, held_out_figures
-from costmodel.resources.register_survey import register_draws
 from costmodel.resources.register_terms import register_limit, register_terms
 from costmodel.resources.registers import coefficients, register_columns
-from costmodel.resources.survey import TARGETS, _facts, _within, read_results
-from costmodel.resources.verify import registers_table
 
 FOLDER = Path(str(resources.files("costmodel.data"))) / "compiler"
 ROWS = FOLDER / "registers_triton-3.6.0.jsonl"
@@ -36,8 +36,8 @@ SQUARE = Gemm(4096, 4096, 4096)
 LIVE = """
 import json, sys
 from pathlib import Path
-from costmodel.resources.register_survey import register_draws
-from costmodel.resources.survey import survey
+from costmodel.compiler.register_survey import register_draws
+from costmodel.compiler.survey import survey
 wanted = [d for t in sys.argv[2:] for d in register_draws(t, 2, 1)]
 for entry in survey(wanted, Path(sys.argv[1]), full=True):
     print(json.dumps(entry))

@@ -10,9 +10,9 @@ from costmodel.config import ConfigTable, KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
 from costmodel.resources import rules
-from costmodel.resources.async_padding import padded_bytes, padding
 from costmodel.resources.footprint import footprint
 from costmodel.resources.matrix_unit import MatrixUnit, matrix_unit
+from costmodel.resources.shared.async_padding import padded_bytes, padding
 
 
 def test_a_surveyed_version_is_known_by_its_first_two_numbers():

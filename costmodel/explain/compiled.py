@@ -73,8 +73,8 @@ def compiled(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -> C
     try:
         import triton
 
-        from costmodel.resources.survey import machine_code_facts
-        from costmodel.resources.witness import compile_offline
+        from costmodel.compiler.survey import machine_code_facts
+        from costmodel.compiler.witness import compile_offline
     except ImportError as error:
         raise UnsupportedError(
             f"compiling needs torch and triton (the package's extra 'gpu'): {error}"

@@ -10,11 +10,11 @@ from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
+from costmodel.compiler.witness import compiling_for, storageless_launch
 from costmodel.config import KernelConfig
 from costmodel.errors import ConfigError
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.resources.witness import compiling_for, storageless_launch
 
 _CHUNK = 4
 #: a job whose kernels are not compiled after this long goes on without the rest

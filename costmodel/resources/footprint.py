@@ -16,15 +16,20 @@ import numpy as np
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.resources.case import LEAST_ASYNC_BYTES as LEAST_ASYNC_BYTES
-from costmodel.resources.case import Case, Column
-from costmodel.resources.case import load_bytes as load_bytes
-from costmodel.resources.case import pipeline_depth as pipeline_depth
-from costmodel.resources.descriptors import barriers, beside_ring, descriptor_total, stored_part
-from costmodel.resources.epilogue import epilogue_scratch
-from costmodel.resources.own_buffers import with_own_buffers
-from costmodel.resources.ring import operand_ring
 from costmodel.resources.rules import rules_for
+from costmodel.resources.shared.case import LEAST_ASYNC_BYTES as LEAST_ASYNC_BYTES
+from costmodel.resources.shared.case import Case, Column
+from costmodel.resources.shared.case import load_bytes as load_bytes
+from costmodel.resources.shared.case import pipeline_depth as pipeline_depth
+from costmodel.resources.shared.descriptors import (
+    barriers,
+    beside_ring,
+    descriptor_total,
+    stored_part,
+)
+from costmodel.resources.shared.epilogue import epilogue_scratch
+from costmodel.resources.shared.own_buffers import with_own_buffers
+from costmodel.resources.shared.ring import operand_ring
 
 #: attributes of a footprint that are bytes
 PARTS = (

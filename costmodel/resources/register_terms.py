@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from costmodel.config import ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.resources.case import load_bytes
 from costmodel.resources.matrix_unit import (
     MatrixUnit,
     compute_dtype,
@@ -21,6 +20,7 @@ from costmodel.resources.matrix_unit import (
     kernel_blocks,
     matrix_unit,
 )
+from costmodel.resources.shared.case import load_bytes
 
 Column = NDArray[np.float64]
 Whole = NDArray[np.int64]

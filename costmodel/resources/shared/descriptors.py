@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.resources.case import Case, Column
 from costmodel.resources.matrix_unit import MatrixUnit
+from costmodel.resources.shared.case import Case, Column
 
 #: an mbarrier: 8 bytes (PTX ISA)
 BARRIER_BYTES = 8

@@ -13,11 +13,11 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from costmodel.resources.case import Case, Column
-from costmodel.resources.layouts import COLUMN, ROW, both_halves, halved
 from costmodel.resources.matrix_unit import MatrixUnit
-from costmodel.resources.padded import detour_bytes
-from costmodel.resources.tile import Output, Target, Tile
+from costmodel.resources.shared.case import Case, Column
+from costmodel.resources.shared.layouts import COLUMN, ROW, both_halves, halved
+from costmodel.resources.shared.padded import detour_bytes
+from costmodel.resources.shared.tile import Output, Target, Tile
 
 SUM_BITS = 32
 #: elements of 32 bits in the widest load or store, 16 bytes: the parts of split_k

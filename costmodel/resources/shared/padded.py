@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from costmodel.resources.layouts import COLUMN
+from costmodel.resources.shared.layouts import COLUMN
 
 #: lanes of the third layout, a single element each
 _ROWS, _COLUMNS = 8, 8

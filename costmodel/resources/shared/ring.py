@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.resources.async_padding import k_width, padded_bytes, padding
-from costmodel.resources.case import LEAST_ASYNC_BYTES, Case, Column, Mask, Operand
 from costmodel.resources.matrix_unit import MatrixUnit
+from costmodel.resources.shared.async_padding import k_width, padded_bytes, padding
+from costmodel.resources.shared.case import LEAST_ASYNC_BYTES, Case, Column, Mask, Operand
 
 _ALIGNMENT = 16
 

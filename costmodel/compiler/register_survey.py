@@ -13,13 +13,13 @@ from itertools import islice
 
 import numpy as np
 
+from costmodel.compiler.survey import TARGETS, Draw, draw_problem
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.dtypes import OPERANDS
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, load_profile
 from costmodel.resources.legality import RULES
 from costmodel.resources.matrix_unit import compute_dtype
-from costmodel.resources.survey import TARGETS, Draw, draw_problem
 from costmodel.space.candidates import candidates
 
 #: the share of a thread's registers that its sums would take, and how often such a draw is kept:

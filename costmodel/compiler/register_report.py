@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.compiler.fit_registers import Sample, fit
 from costmodel.config import KernelConfig
 from costmodel.problem import Gemm
-from costmodel.resources.fit_registers import Sample, fit
 from costmodel.resources.registers import coefficients, predicted
 
 VENDORS = {"NVIDIA": "sm_", "AMD": "gfx"}

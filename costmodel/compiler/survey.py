@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from costmodel.compiler.stopping import once_allocated
+from costmodel.compiler.witness import compiling_for, storageless_launch
 from costmodel.config import TEMPLATES, KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, load_profile
-from costmodel.resources.stopping import once_allocated
-from costmodel.resources.witness import compiling_for, storageless_launch
 
 #: one profile a target that Triton compiles for
 TARGETS: dict[str, str] = {

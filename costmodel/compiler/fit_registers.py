@@ -1,4 +1,4 @@
-"""Fit the register formula to compiled truth: ``python -m costmodel.resources.fit_registers``.
+"""Fit the register formula to compiled truth: ``python -m costmodel.compiler.fit_registers``.
 
 Two formulas share their terms (``register_terms``) and have coefficients a matrix unit each:
 
@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.compiler.survey import TARGETS, read_results
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
 from costmodel.resources.matrix_unit import MatrixUnit, matrix_unit
 from costmodel.resources.register_terms import PHASES, register_limit, register_terms
-from costmodel.resources.survey import TARGETS, read_results
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -213,9 +213,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=folder / "register_coefficients.json")
     options = parser.parse_args()
     rows = sample(read_results(options.rows))
-    about = (
-        f"python -m costmodel.resources.fit_registers on {len(rows)} rows of {options.rows.name}"
-    )
+    about = f"python -m costmodel.compiler.fit_registers on {len(rows)} rows of {options.rows.name}"
     text = json.dumps({"source": about, "coefficients": fit(rows)}, indent=1)
     options.out.write_text(text + "\n", encoding="utf-8")
     print(text)

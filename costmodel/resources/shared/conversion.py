@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from costmodel.resources.layouts import Bits, Layout, log2
+from costmodel.resources.shared.layouts import Bits, Layout, log2
 
 _VECTOR_BITS = 128
 _BANK_BITS = 32

@@ -1,4 +1,4 @@
-"""Predicted beside actual: ``python -m costmodel.resources.verify`` surveys the compiler.
+"""Predicted beside actual: ``python -m costmodel.compiler.verify`` surveys the compiler.
 
 Compiles random configurations for every target that Triton has (what the results file holds
 already is not compiled again), compares ``footprint`` with the compiler's own figure, and writes
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from costmodel.compiler import register_report
+from costmodel.compiler.fit_registers import sample
+from costmodel.compiler.register_survey import all_register_draws, candidate_draws
+from costmodel.compiler.survey import TARGETS, draws, own_draws, read_results, survey
 from costmodel.config import KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
-from costmodel.resources import register_report
-from costmodel.resources.fit_registers import sample
 from costmodel.resources.footprint import footprint
-from costmodel.resources.register_survey import all_register_draws, candidate_draws
-from costmodel.resources.survey import TARGETS, draws, own_draws, read_results, survey
 
 #: totals up to this may be the scratch of an epilogue, which no limit is near
 SMALL_BYTES = 32 * 1024

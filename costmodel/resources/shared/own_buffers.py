@@ -7,8 +7,8 @@ import numpy as np
 from costmodel.config import ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.resources.case import Column
 from costmodel.resources.matrix_unit import kernel_blocks
+from costmodel.resources.shared.case import Column
 from costmodel.resources.warp_groups import (
     bookkeeping_bytes,
     epilogue_arguments,

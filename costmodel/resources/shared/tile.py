@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from costmodel.resources.conversion import accesses, conversion_scratch
-from costmodel.resources.layouts import (
+from costmodel.resources.matrix_unit import MatrixUnit
+from costmodel.resources.shared.conversion import accesses, conversion_scratch
+from costmodel.resources.shared.layouts import (
     COLUMN,
     ROW,
     Layout,
@@ -20,8 +21,7 @@ from costmodel.resources.layouts import (
     tensor_memory,
     wgmma,
 )
-from costmodel.resources.matrix_unit import MatrixUnit
-from costmodel.resources.padded import Reach
+from costmodel.resources.shared.padded import Reach
 
 #: neighbouring columns that a lane holds of an mfma's sums
 _MFMA_VECTOR = 4

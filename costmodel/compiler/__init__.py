@@ -1,0 +1,1 @@
+"""The compiler as witness: what it allocates, surveyed, compared, and fitted."""

@@ -1,0 +1,1 @@
+"""Shared memory by part: operand ring, barriers, descriptor tiles, conversion scratch."""
