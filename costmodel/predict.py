@@ -226,7 +226,7 @@ def shortlisted_times(
     """
     if len(table) <= SHORTLIST:
         return ranker.times_us(problem, table, profile, physics)
-    first = np.argpartition(physics.time_us, SHORTLIST)[:SHORTLIST]
+    first = np.argsort(physics.time_us, kind="stable")[:SHORTLIST]
     first.sort()
     chosen = table[first]
     times = ranker.times_us(problem, chosen, profile, estimate_columns(problem, chosen, profile))

@@ -97,7 +97,10 @@ def _oriented(
     sound &= (parts == 2) | (stages > 2)
     # two blocks a unit need the smaller register budget
     sound &= (blocks == 1) | (tile.registers <= 128)
-    kept: ConfigTable = table[np.flatnonzero(sound)]
+    # where K is short, one block and two have the same stages: one row then
+    rows_of = np.stack([group[keep], columns, block_k, split, parts, table.num_stages])
+    _, first = np.unique(rows_of[:, sound], axis=1, return_index=True)
+    kept: ConfigTable = table[np.flatnonzero(sound)[np.sort(first)]]
     return kept
 
 
@@ -121,10 +124,7 @@ def _widths(wide: int) -> list[int]:
     for tiles in range(1, _MOST_TILES + 1):
         fitting = made[made * tiles >= wide]
         if len(fitting):
-            # the tightest, and the next whose last run is wide enough to pay
             found.add(int(fitting[0]))
-            good = fitting[column_runs(fitting).max(axis=0, where=column_runs(fitting) > 0,
-                                                   initial=0) >= 32]  # fmt: skip
-            even = good[good % 32 == 0]
-            found.update(int(width) for width in even[:1])
+            # columns in whole runs of 32 and more read their operands faster
+            found.update(int(width) for width in fitting[fitting % 32 == 0][:1])
     return sorted(width for width in found if width <= max(wide + 31, 64))

@@ -109,7 +109,7 @@ def plan(folder: Path, shapes: list[Shape], runs: list[Path]) -> None:
     with (folder / "plan.jsonl").open("w", encoding="utf-8") as stream:
         for half in (0, 1):
             asked = problems[half::2]
-            ranker = fit_without(runs, asked, PROFILE)
+            ranker = fit_without(asked, PROFILE)
             for problem in asked:
                 group = groups[problem]
                 best = group.table[int(np.argmin(group.time_us))]
