@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,14 @@ class Launch:
     out: torch.Tensor
     #: a second kernel that finishes what this one leaves
     then: Launch | None = None
+    #: places in ``args`` of tensors that must hold zeros when the kernel starts
+    zeroed: tuple[int, ...] = ()
+
+    def steps(self) -> Iterator[Launch]:
+        """This kernel and all that follow it, in order."""
+        yield self
+        if self.then is not None:
+            yield from self.then.steps()
 
     def run(self) -> torch.Tensor:
         self.kernel[self.grid](*self.args, **self.constants)
@@ -87,14 +95,17 @@ def prepare(
     beta: float = 0.0,
     precision: str | None = None,
     units: int | None = None,
+    sized_for: tuple[int, int] | None = None,
 ) -> Launch:
     """Bind tensors to a configuration.
 
     ``a`` is [M, K] or [batch, M, K], ``b`` [K, N] or [batch, K, N], each contiguous along one of
     its last two axes: a transposed view is a transposed layout, with no copy. ``out`` is [M, N]
     or [batch, M, N], row-major; made if absent (required where ``beta`` is not 0). ``units`` is
-    the size of a persistent grid, the device's multiprocessor count by default. Raises
-    ``ConfigError`` where the template cannot take these tensors.
+    the size of a persistent grid, the device's multiprocessor count by default. ``sized_for`` are
+    the rows and columns of C that a second kernel's compile-time constants follow, C's own by
+    default: launches of many M that name one size share its code. Raises ``ConfigError`` where
+    the template cannot take these tensors.
     """
     if a.ndim not in (2, 3) or b.ndim != a.ndim:
         raise ConfigError(
@@ -125,7 +136,9 @@ def prepare(
         "num_stages": config.num_stages,
     }
     bind = _BINDERS[config.template]
-    return bind(x, y, z, out, config, float(alpha), float(beta), units, shared)
+    rows, columns = sized_for or expected[-2:]
+    extent = (columns, rows) if config.swap else (rows, columns)
+    return bind(x, y, z, out, config, float(alpha), float(beta), units, extent, shared)
 
 
 def _kernel_space(
@@ -188,7 +201,7 @@ def _grid(x: Matrix, y: Matrix, config: KernelConfig) -> tuple[int, int]:
 
 def _bind_tile(
     x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
-    alpha: float, beta: float, units: int | None, shared: dict[str, Any],
+    alpha: float, beta: float, units: int | None, extent: tuple[int, int], shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
     scalars, constants = _pointer_arguments(x, y, z, config)
     args = (x.stored, y.stored, z.stored, alpha, beta, config.group_m or 1, *scalars)
@@ -197,7 +210,7 @@ def _bind_tile(
 
 def _bind_split_k(
     x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
-    alpha: float, beta: float, units: int | None, shared: dict[str, Any],
+    alpha: float, beta: float, units: int | None, extent: tuple[int, int], shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
     scalars, constants = _pointer_arguments(x, y, z, config)
     tiles, batch = _grid(x, y, config)
@@ -207,12 +220,14 @@ def _bind_split_k(
     arrivals = torch.zeros(tiles * batch, device=out.device, dtype=torch.int32)
     varying = (alpha, beta, config.group_m or 1, config.split_k, *scalars)
     args = (x.stored, y.stored, z.stored, parts, arrivals, *varying)
-    return Launch(split_k_kernel, (tiles * config.split_k, batch), args, shared | constants, out)
+    grid = (tiles * config.split_k, batch)
+    # the fifth argument: arrivals
+    return Launch(split_k_kernel, grid, args, shared | constants, out, zeroed=(4,))
 
 
 def _bind_persistent_tma(
     x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
-    alpha: float, beta: float, units: int | None, shared: dict[str, Any],
+    alpha: float, beta: float, units: int | None, extent: tuple[int, int], shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
     m, n, k = x.rows(), y.cols(), x.cols()
     tiles, batch = _grid(x, y, config)
@@ -240,7 +255,7 @@ def _bind_persistent_tma(
 
 def _bind_matvec(
     x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
-    alpha: float, beta: float, units: int | None, shared: dict[str, Any],
+    alpha: float, beta: float, units: int | None, extent: tuple[int, int], shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
     if y.cols() != config.block_n:
         raise ConfigError(f"matvec {config} is for {config.block_n} columns, not {y.cols()}")
@@ -254,7 +269,7 @@ def _bind_matvec(
 
 def _bind_warp_specialized(
     x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
-    alpha: float, beta: float, units: int | None, shared: dict[str, Any],
+    alpha: float, beta: float, units: int | None, extent: tuple[int, int], shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
     from costmodel.kernels.warp_groups import bind
 
@@ -262,7 +277,7 @@ def _bind_warp_specialized(
         raise ConfigError(f"{config.template} does not add to C; use another template for beta")
     units = _units(out) if units is None else units
     launch = None
-    for kernel, grid, args, constants in reversed(bind(x, y, z, config, alpha, units)):
+    for kernel, grid, args, constants in reversed(bind(x, y, z, config, alpha, units, extent)):
         launch = Launch(kernel, grid, args, constants, out, launch)
     assert launch is not None
     return launch
