@@ -26,8 +26,8 @@ class Operand:
     """A matrix as stored: ``transposed``, so that rows are contiguous, or not.
 
     ``step_bytes`` is the largest power of two, up to 16, that divides the step from one stored
-    row to the next (16 where there is one row); ``offset_bytes`` what its address is past a
-    multiple of 16.
+    row to the next (the row's length where there is but one); ``offset_bytes`` what its address
+    is past a multiple of 16.
     """
 
     transposed: bool
@@ -38,9 +38,9 @@ class Operand:
     def of(cls, tensor: torch.Tensor, name: str) -> Operand:
         """Raises ``ConfigError`` where neither axis is contiguous."""
         matrix = Matrix.of(tensor, name)
-        step = _WIDEST_BYTES
-        if matrix.stored.shape[0] > 1:
-            step = matrix.leading * tensor.element_size()
+        # a single row's step means nothing: taken as that of the same matrix with more rows
+        height, width = matrix.stored.shape
+        step = (matrix.leading if height > 1 else width) * tensor.element_size()
         return cls(
             matrix.transposed,
             min(step & -step, _WIDEST_BYTES),

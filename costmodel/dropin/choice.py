@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +57,9 @@ def choose_together(
     ranked = {bucket: _ranked(case.problem(bucket), chip) for bucket in buckets}
     pool = list(dict.fromkeys(c for r, _ in ranked.values() for c in r.configs[_head(r)]))
     times = np.array([_times(case.problem(bucket), pool, chip) for bucket in buckets])
-    kernels = [_kernels(case, bucket, pool, row, chip) for bucket, row in zip(buckets, times)]
+    kernels = [
+        _kernels(case, bucket, pool, row, chip) for bucket, row in zip(buckets, times, strict=True)
+    ]
     bundles = list(dict.fromkeys(found for row in kernels for found in row if found))
     chosen = _cover(times, kernels, bundles, limit)
     choices = {}
@@ -93,8 +95,6 @@ def _times(problem: Gemm, pool: list[KernelConfig], chip: HardwareProfile) -> li
 
 def kernels_of(case: Case, m: int, config: KernelConfig, units: int) -> Kernels:
     """The kernels that this M compiles, by what decides their code; none if it cannot run."""
-    from dataclasses import replace
-
     from costmodel.kernels.launch import prepare
 
     a, b, out = case.stand_ins(m)

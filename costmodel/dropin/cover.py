@@ -11,9 +11,7 @@ _LEAST_GAIN = 0.003
 _UNSERVED = 10.0
 
 
-def cover(
-    times_us: NDArray[np.float64], needs: NDArray[np.bool_], limit: int
-) -> NDArray[np.bool_]:
+def cover(times_us: NDArray[np.float64], needs: NDArray[np.bool_], limit: int) -> NDArray[np.bool_]:
     """Choose at most ``limit`` kernels so that the product of all buckets' times is small.
 
     ``times_us`` is [buckets, bundles], inf where a bundle cannot serve a bucket; ``needs`` is
@@ -21,7 +19,7 @@ def cover(
     Greedy: the bundle with the largest gain a new kernel first, then what nothing uses any more
     is dropped and its place is given away again, until nothing is gained.
     """
-    chosen = np.zeros(needs.shape[1], dtype=bool)
+    chosen: NDArray[np.bool_] = np.zeros(needs.shape[1], dtype=bool)
     if not np.isfinite(times_us).any():
         return chosen
     finite = np.isfinite(times_us)
@@ -29,29 +27,28 @@ def cover(
     worst = float(logs[finite].max()) + _UNSERVED
     while True:
         grown = _grow(chosen, logs, needs, limit, worst)
-        used = needs[_best(grown, logs, needs)[_served(grown, logs, needs)]].any(axis=0)
-        if (used == chosen).all():
+        best = _best(grown, logs, needs)[_served(grown, logs, needs)]
+        used = np.asarray(needs[best].any(axis=0), dtype=bool)
+        if np.array_equal(used, chosen):
             return chosen
         chosen = used
 
 
 def _open(chosen: NDArray[np.bool_], needs: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    closed: NDArray[np.bool_] = (needs & ~chosen).any(axis=1)
-    return ~closed
+    return ~np.asarray((needs & ~chosen).any(axis=1), dtype=bool)
 
 
 def _best(
     chosen: NDArray[np.bool_], logs: NDArray[np.float64], needs: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
     """[buckets]: the fastest bundle that the chosen kernels serve."""
-    return np.where(_open(chosen, needs), logs, np.inf).argmin(axis=1)
+    return np.asarray(np.where(_open(chosen, needs), logs, np.inf).argmin(axis=1))
 
 
 def _served(
     chosen: NDArray[np.bool_], logs: NDArray[np.float64], needs: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    served: NDArray[np.bool_] = np.isfinite(logs[:, _open(chosen, needs)]).any(axis=1)
-    return served
+    return np.asarray(np.isfinite(logs[:, _open(chosen, needs)]).any(axis=1), dtype=bool)
 
 
 def _grow(
