@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,66 +12,83 @@ _LEAST_GAIN = 0.003
 #: log time of a bucket that nothing serves, above the slowest that something does
 _UNSERVED = 10.0
 
+Mask = NDArray[np.bool_]
 
-def cover(times_us: NDArray[np.float64], needs: NDArray[np.bool_], limit: int) -> NDArray[np.bool_]:
+
+def cover(times_us: NDArray[np.float64], needs: Mask, limit: int) -> Mask:
     """Choose at most ``limit`` kernels so that the product of all buckets' times is small.
 
     ``times_us`` is [buckets, bundles], inf where a bundle cannot serve a bucket; ``needs`` is
     [bundles, kernels]: a bundle is served by all its kernels or not at all. Returns [kernels].
-    Greedy: the bundle with the largest gain a new kernel first, then what nothing uses any more
-    is dropped and its place is given away again, until nothing is gained.
+    Greedy, the bundle with the largest gain a new kernel first; then as long as a kernel is found
+    without which the rest, grown again, does better.
     """
-    chosen: NDArray[np.bool_] = np.zeros(needs.shape[1], dtype=bool)
-    if not np.isfinite(times_us).any():
-        return chosen
     finite = np.isfinite(times_us)
-    logs = np.where(finite, np.log(np.where(finite, times_us, 1.0)), np.inf)
+    if not finite.any():
+        return np.zeros(needs.shape[1], dtype=bool)
+    logs = np.log(np.where(finite, times_us, 1.0))
     worst = float(logs[finite].max()) + _UNSERVED
-    while True:
-        grown = _grow(chosen, logs, needs, limit, worst)
-        best = _best(grown, logs, needs)[_served(grown, logs, needs)]
-        used = np.asarray(needs[best].any(axis=0), dtype=bool)
-        if np.array_equal(used, chosen):
-            return chosen
-        chosen = used
+    buckets = _Buckets(np.where(finite, logs, worst), needs, limit, worst)
+    none = np.zeros(needs.shape[1], dtype=bool)
+    chosen = buckets.grown(none, none)
+    while buckets.cost(chosen) > buckets.least:
+        trials = [
+            buckets.grown(chosen & ~one, one)
+            for one in np.eye(len(chosen), dtype=bool)[np.flatnonzero(chosen)]
+        ]
+        best = min(trials, key=buckets.cost, default=chosen)
+        if not buckets.cost(best) < buckets.cost(chosen) - _LEAST_GAIN:
+            break
+        chosen = buckets.grown(best, none)
+    return chosen
 
 
-def _open(chosen: NDArray[np.bool_], needs: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    return ~np.asarray((needs & ~chosen).any(axis=1), dtype=bool)
+@dataclass(frozen=True)
+class _Buckets:
+    """``logs`` of times [buckets, bundles], ``worst`` where a bundle cannot."""
 
+    logs: NDArray[np.float64]
+    needs: Mask
+    limit: int
+    worst: float
 
-def _best(
-    chosen: NDArray[np.bool_], logs: NDArray[np.float64], needs: NDArray[np.bool_]
-) -> NDArray[np.int64]:
-    """[buckets]: the fastest bundle that the chosen kernels serve."""
-    return np.asarray(np.where(_open(chosen, needs), logs, np.inf).argmin(axis=1))
+    @property
+    def least(self) -> float:
+        """What it costs where every bucket has its own best: nothing can be gained from there."""
+        return float(self.logs.min(axis=1).sum()) + _LEAST_GAIN
 
+    def times(self, chosen: Mask) -> NDArray[np.float64]:
+        """Log time of every bundle [buckets, bundles], ``worst`` where a kernel is missing."""
+        closed = (self.needs & ~chosen).any(axis=1)
+        return np.where(closed, self.worst, self.logs)
 
-def _served(
-    chosen: NDArray[np.bool_], logs: NDArray[np.float64], needs: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    return np.asarray(np.isfinite(logs[:, _open(chosen, needs)]).any(axis=1), dtype=bool)
+    def cost(self, chosen: Mask) -> float:
+        return float(self.times(chosen).min(axis=1).sum())
 
+    def grown(self, chosen: Mask, forbidden: Mask) -> Mask:
+        """Add bundles while there is room and a gain, then drop what no bucket uses; repeat."""
+        while True:
+            more = self._added(chosen, forbidden)
+            times = self.times(more)
+            best = times.argmin(axis=1)[times.min(axis=1) < self.worst]
+            used = np.asarray(self.needs[best].any(axis=0), dtype=bool)
+            if np.array_equal(used, chosen):
+                return chosen
+            chosen = used
 
-def _grow(
-    chosen: NDArray[np.bool_],
-    logs: NDArray[np.float64],
-    needs: NDArray[np.bool_],
-    limit: int,
-    worst: float,
-) -> NDArray[np.bool_]:
-    """Add bundles, the largest gain a new kernel first, while there is room and a gain."""
-    capped = np.minimum(logs, worst)
-    while True:
-        now = np.where(_open(chosen, needs), capped, worst).min(axis=1)
-        new = needs & ~chosen
-        count = new.sum(axis=1)
-        # [added, bundle]: whether the bundle is served once another is added
-        served = (new.astype(np.int64) @ (~needs).T.astype(np.int64)).T == 0
-        after = np.where(served[None], capped[:, None, :], worst).min(axis=2)
-        gain = (now[:, None] - np.minimum(after, now[:, None])).sum(axis=0) / np.maximum(count, 1)
-        gain[(count == 0) | (chosen.sum() + count > limit)] = -1.0
-        pick = int(gain.argmax())
-        if gain[pick] < _LEAST_GAIN:
-            return chosen
-        chosen = chosen | needs[pick]
+    def _added(self, chosen: Mask, forbidden: Mask) -> Mask:
+        barred = (self.needs & forbidden).any(axis=1)
+        while True:
+            now = self.times(chosen).min(axis=1)
+            new = self.needs & ~chosen
+            count = new.sum(axis=1)
+            # [added, bundle]: whether the bundle is served once another is added
+            missing = (~self.needs).astype(np.float32) @ new.T.astype(np.float32)
+            after = np.where(missing[None] == 0, self.logs[:, None, :], self.worst).min(axis=2)
+            gain = (now[:, None] - np.minimum(after, now[:, None])).sum(axis=0)
+            gain /= np.maximum(count, 1)
+            gain[barred | (count == 0) | (chosen.sum() + count > self.limit)] = -1.0
+            pick = int(gain.argmax())
+            if gain[pick] < _LEAST_GAIN:
+                return chosen
+            chosen = chosen | self.needs[pick]

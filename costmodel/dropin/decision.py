@@ -81,16 +81,15 @@ def decisions(
     vendor_us = None if rival is None else rival.vendor_us
     reason = "the best predicted that takes these tensors"
     ours = [
-        Decision(
-            "triton", "the best predicted that takes these tensors", config, time, choice.source
-        )
+        Decision("triton", reason, config, time, choice.source)
         for config, time in zip(choice.configs, choice.time_us, strict=True)
     ]
     if answer is not None:
         tuned = Decision("triton", "tuned on this chip", answer.config, answer.time_us, "measured")
         ours.insert(0, tuned)
     ours = [replace(one, bucket=bucket_of(m), vendor_us=vendor_us) for one in ours]
-    last = replace(ours[0], runs="vendor", reason="no configuration takes these tensors")
+    best = ours[0] if ours else Decision("vendor", "")
+    last = replace(best, runs="vendor", reason="no configuration takes these tensors")
     if choose == "auto" and rival is not None and is_faster(rival.vendor_us, rival.ours_us):
         yield replace(last, reason=f"{rival.where}, where ours took {rival.ours_us:.1f} us")
     yield from ours

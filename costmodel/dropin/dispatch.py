@@ -13,7 +13,7 @@ from costmodel.dropin.case import SMALL_BUCKETS, Case, Operand, bucket_of
 from costmodel.dropin.choice import Choice, choose_alone, choose_together
 from costmodel.dropin.decision import Decision, decisions, tuned_answer
 from costmodel.dropin.eligible import IneligibleError, case_of, fp32_precision
-from costmodel.dropin.vendor import VendorTable, vendor_product, vendor_table
+from costmodel.dropin.vendor import VendorTable, out_dtype, vendor_product, vendor_table
 from costmodel.errors import ConfigError, CostModelError
 from costmodel.profile import HardwareProfile, detect_profile
 
@@ -117,7 +117,7 @@ class Dispatcher:
                     self._failed.add((case, decision.config))
                     continue
                 return self._remember(key, run, result)
-            run = _vendor_run(alpha, beta)
+            run = _vendor_run(a, out, c, alpha, beta)
             return self._remember(key, run, run(a, b, out, c))
 
     def _remember(self, key: Any, run: Run, result: torch.Tensor) -> torch.Tensor:
@@ -129,7 +129,7 @@ class Dispatcher:
     def _decide(
         self, a: Any, b: Any, out: Any, choose: str, c: Any, alpha: float, beta: float
     ) -> tuple[Decision, Run, Case | None]:
-        vendor = _vendor_run(alpha, beta)
+        vendor = _vendor_run(a, out, c, alpha, beta)
         if c is None:
             alpha, beta = 1.0, 0.0
         try:
@@ -183,7 +183,10 @@ def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _vendor_run(alpha: float, beta: float) -> Run:
+def _vendor_run(a: Any, out: Any, c: Any, alpha: float, beta: float) -> Run:
+    """The vendor's product for tensors of these kinds, without asking again what they are."""
+    if c is None and out is None and out_dtype(a.dtype) == a.dtype:
+        return lambda a, b, out, c: torch.matmul(a, b)
     return lambda a, b, out, c: vendor_product(a, b, out, c, alpha, beta)
 
 
