@@ -109,3 +109,8 @@ def _is_for_operator(a: Any, b: Any) -> bool:
         and a.device.type in dispatcher().on
         and b.device == a.device
     )
+
+
+def forget() -> None:
+    """Choose anew from the next call on, as after ``tune`` or ``train``."""
+    dispatcher().forget()
