@@ -4,7 +4,10 @@ Without a GPU the kernels run in Triton's interpreter, chosen for an H200; with 
 """
 
 import gc
+import json
 import os
+import subprocess
+import sys
 import threading
 import weakref
 from dataclasses import replace
@@ -126,6 +129,60 @@ def test_every_m_to_512_needs_at_most_12_kernels(n, k, model, monkeypatch, as_co
     assert len(kernels) <= MOST_KERNELS
 
 
+COMPILE_EVERY_M = """
+import dataclasses, json, sys
+import numpy as np, torch
+import costmodel as cm
+from costmodel.dropin import choice, plan
+from costmodel.dropin.dispatch import Dispatcher
+from costmodel.kernels import launch
+from costmodel.resources.witness import compiling_for
+from costmodel.space.specialized import warp_group_candidates
+
+class Compiled:
+    def __init__(self, kernel):
+        self.kernel = kernel
+
+    def __getitem__(self, grid):
+        return lambda *args, **constants: self.kernel.warmup(*args, grid=grid, **constants)
+
+bound = plan.Plan._step
+def step(*given):
+    made = bound(*given)
+    return dataclasses.replace(made, kernel=Compiled(made.kernel))
+plan.Plan._step = step
+
+chip = cm.load_profile("h200-sxm")
+n, k, only_split = map(int, sys.argv[1:])
+if only_split:
+    def split_alone(problem, chip):
+        table = warp_group_candidates(problem, chip)
+        return table[np.flatnonzero(table.split_k > 1)]
+    choice.candidates = split_alone
+chooser = Dispatcher(chip, on=("cpu",))
+rows, weight = torch.empty(512, k).half(), torch.empty(n, k).half()
+with compiling_for(chip):
+    for m in range(1, 513):
+        chooser.product(rows[:m], weight.t(), choose="triton")
+    held = {f.__name__: len(f.device_caches[0][0]) for f in launch.kernels() if f.device_caches}
+assert not chooser._failed, chooser._failed
+print(json.dumps(held))
+"""
+
+
+@pytest.mark.parametrize("n, k, only_split", [(4096, 4096, 0), (2112, 7168, 0), (4096, 4096, 1)])
+def test_triton_itself_compiles_at_most_12_kernels(n, k, only_split):
+    """By Triton's own cache, compiled for an H200 with no GPU, through the whole of a call."""
+    pytest.importorskip("costmodel.kernels.warp_specialized")
+    command = [sys.executable, "-c", COMPILE_EVERY_M, str(n), str(k), str(only_split)]
+    environment = os.environ | {"TRITON_INTERPRET": "0"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    held = json.loads(done.stdout)
+    assert 0 < sum(held.values()) <= MOST_KERNELS, held
+    assert not only_split or held["reduce_parts_kernel"]
+
+
 def test_products_that_end_in_a_second_kernel_stay_within_the_limit(monkeypatch, as_compiled):
     """Only warp-specialized splits, each with an adding kernel beside the product's own."""
     from costmodel.space.specialized import warp_group_candidates
@@ -168,6 +225,27 @@ def test_every_bucket_is_served_before_any_is_served_better():
     assert cover(times, np.eye(3, dtype=bool), 2).tolist() == [False, True, True]
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4))
+def test_few_kernels_come_near_the_best_few(seed, limit):
+    """Against every subset of 6 kernels; kernel 0 alone serves every bucket."""
+    draws = np.random.default_rng(seed)
+    needs = draws.random((9, 6)) < 0.3
+    needs[0] = np.eye(6, dtype=bool)[0]
+    needs = needs[needs.any(axis=1)]
+    times = np.exp(draws.random((4, len(needs))))
+    times[:, 1:][draws.random((4, len(needs) - 1)) < 0.3] = np.inf
+
+    def cost(chosen):
+        return np.log(np.where((needs & ~chosen).any(axis=1), np.inf, times).min(axis=1)).sum()
+
+    subsets = (np.arange(64)[:, None] >> np.arange(6) & 1).astype(bool)
+    best = min(cost(subset) for subset in subsets if subset.sum() <= limit)
+    chosen = cover(times, needs, limit)
+    assert chosen.sum() <= limit
+    assert cost(chosen) <= best + np.log(1.35) * 4  # within 35 % a bucket
+
+
 # Plans
 
 
@@ -195,10 +273,9 @@ def test_a_plan_computes_other_tensors_of_its_kind(config, data):
         case.out.stand_in(m, n, a.dtype, n),
     )
     plan = Plan.of(case, stand_ins, config, alpha, beta, UNITS)
-    for factor in (1, -2):
-        c = draw(m, n) * factor
-        check(plan.run(a * factor, b, None, c) if not pad else plan.run(a, b, None, c),
-              a * factor if not pad else a, b, beta * c.double(), alpha)  # fmt: skip
+    for c in (draw(m, n), draw(m, n) + 1):
+        check(plan.run(a, b, None, c), a, b, beta * c.double(), alpha)
+        a.mul_(-2)
 
 
 def test_a_plan_tells_apart_operands_that_are_one_tensor():
@@ -320,10 +397,10 @@ def test_addmm_does_not_read_c_where_beta_is_0(chooser):
     check(cm.addmm(c, a, b, beta=0), a, b)
 
 
-@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (0, 3)])
-def test_linear_flattens_what_leads(chooser, lead):
-    x, weight, bias = draw(6, 32)[: int(np.prod(lead)) if lead else 1], draw(24, 32), draw(1, 24)[0]
-    x = x.reshape(*lead, 32)
+@pytest.mark.parametrize("lead, k", [((), 32), ((3,), 32), ((2, 3), 32), ((0, 3), 32), ((2,), 0)])
+def test_linear_flattens_what_leads(chooser, lead, k):
+    weight, bias = draw(24, k), draw(1, 24)[0]
+    x = draw(max(int(np.prod(lead)), 1), k)[: int(np.prod(lead))].reshape(*lead, k)
     for added in (None, bias):
         found = cm.linear(x, weight, added)
         expected = torch.nn.functional.linear(
@@ -466,6 +543,12 @@ def test_tensors_elsewhere_are_torchs_and_it_is_said():
     assert decision.runs == "vendor" and "cpu" in str(decision)
 
 
+def test_a_trace_holds_the_product(chooser):
+    a, b = draw(4, 16, torch.float32), draw(16, 8, torch.float32)
+    traced = torch.jit.trace(cm.matmul, (a, b))
+    torch.testing.assert_close(traced(a + 1, b), (a + 1) @ b)
+
+
 def test_transforms_are_torchs(chooser):
     a, b = draw(6, 16).float().reshape(2, 3, 16), draw(16, 8).float()
     mapped = torch.func.vmap(lambda x: cm.matmul(x, b))(a)
@@ -557,6 +640,17 @@ def test_compiled_functions(chooser, backend):
     named = {str(node.target) for graph in graphs for node in graph.graph.nodes}
     assert any("costmodel.matmul" in name for name in named)
     assert any("costmodel.addmm" in name for name in named)
+
+
+def test_a_changing_m_is_one_compiled_graph(chooser):
+    torch._dynamo.reset()
+    count = torch._dynamo.testing.CompileCounter()
+    compiled = torch.compile(cm.linear, backend=count, dynamic=True, fullgraph=True)
+    w, bias = draw(24, 32, torch.float32), draw(1, 24, torch.float32)[0]
+    for m in (3, 5, 8):
+        x = draw(m, 32, torch.float32)
+        torch.testing.assert_close(compiled(x, w, bias), torch.nn.functional.linear(x, w, bias))
+    assert count.frame_count == 1
 
 
 # Precision of fp32
@@ -714,6 +808,18 @@ def test_a_first_call_inside_a_capture_is_the_vendors(chooser):
     graph.replay()
     check(found, a, b)
     assert not chooser._runs
+
+
+@pytest.mark.gpu
+def test_autocast_multiplies_in_its_type(chooser):
+    a, b = draw(24, 64, torch.float32).requires_grad_(), draw(64, 48, torch.float32)
+    with torch.autocast("cuda", torch.float16):
+        found = cm.matmul(a, b, choose="triton")
+        assert found.dtype == torch.float16
+        assert cm.linear(a, b.t(), draw(1, 48, torch.float32)[0]).dtype == torch.float16
+    check(found, a.half(), b.half())
+    found.sum().backward()
+    assert a.grad.dtype == torch.float32
 
 
 @pytest.mark.gpu

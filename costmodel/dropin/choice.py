@@ -74,9 +74,16 @@ def choose_together(
     return choices
 
 
-def _ranked(problem: Gemm, chip: HardwareProfile) -> tuple[Ranking, Source]:
-    legal, _ = prune(problem, candidates(problem, chip), chip)
-    return rank(problem, legal, chip)
+def _ranked(
+    problem: Gemm, chip: HardwareProfile, configs: ConfigTable | None = None
+) -> tuple[Ranking, Source]:
+    """Those of the configurations that the chip can run, by the time of the plain product.
+
+    Reading C and scaling cost every tile alike, and the model was fitted on plain products.
+    """
+    table = candidates(problem, chip) if configs is None else configs
+    legal, _ = prune(problem, table, chip)
+    return rank(replace(problem, alpha=1.0, beta=0.0), legal, chip)
 
 
 def _head(ranking: Ranking) -> NDArray[np.int64]:
@@ -87,8 +94,7 @@ def _head(ranking: Ranking) -> NDArray[np.int64]:
 
 def _times(problem: Gemm, pool: list[KernelConfig], chip: HardwareProfile) -> list[float]:
     """Predicted time of each configuration, in us, inf where the chip cannot run it."""
-    legal, _ = prune(problem, ConfigTable.of(pool), chip)
-    ranking, _ = rank(problem, legal, chip)
+    ranking, _ = _ranked(problem, chip, ConfigTable.of(pool))
     known = dict(zip(ranking.configs, ranking.time_us.tolist(), strict=True))
     return [known.get(config, float("inf")) for config in pool]
 

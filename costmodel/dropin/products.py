@@ -74,7 +74,7 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
     """
     if x.dim() == 0 or weight.dim() != 2 or x.shape[-1] != weight.shape[1]:
         return torch.nn.functional.linear(x, weight, bias)
-    rows = x.reshape(-1, x.shape[-1]) if x.numel() else x.reshape(0, x.shape[-1])
+    rows = x.unsqueeze(0) if x.dim() == 1 else x.flatten(0, -2)
     if bias is None:
         product = matmul(rows, weight.t())
     else:

@@ -10,6 +10,7 @@ from torch.autograd import forward_ad
 
 _ORDINARY = frozenset((torch.Tensor, torch.nn.Parameter))
 _functorch_stack = torch._C._functorch.peek_interpreter_stack
+_trace = torch._C._get_tracing_state
 _mode_count = torch._C._len_torch_dispatch_stack
 
 
@@ -25,14 +26,15 @@ def route_of(*tensors: Any) -> Route:
     """The way for these operands.
 
     OPERATOR: a gradient is wanted, torch.compile traces, tensors are fake, or a mode watches.
-    TORCH: tensors of another class, or a transform (vmap, jvp) that the operator has no rule for.
+    TORCH: tensors of another class, a transform (vmap, jvp) that the operator has no rule for, or
+    torch.jit.trace, which would not see the kernel write.
     """
     if torch.compiler.is_compiling():
         return Route.OPERATOR
     for tensor in tensors:
         if type(tensor) not in _ORDINARY:
             return Route.OPERATOR if _is_fake(tensor) else Route.TORCH
-    if _functorch_stack() is not None or forward_ad._current_level >= 0:
+    if _functorch_stack() is not None or forward_ad._current_level >= 0 or _trace() is not None:
         return Route.TORCH
     if _mode_count():
         return Route.OPERATOR
