@@ -11,6 +11,7 @@ import sys
 import threading
 import weakref
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ from costmodel.dropin.dispatch import Dispatcher  # noqa: E402
 from costmodel.dropin.eligible import fp32_precision  # noqa: E402
 from costmodel.dropin.plan import Plan  # noqa: E402
 from costmodel.dropin.vendor import VendorTable, vendor_table  # noqa: E402
+from costmodel.kernels.launch import kernels, prepare  # noqa: E402
 from costmodel.records.answers import Answer, remember  # noqa: E402
 
 # NumPy's warning, caused in Triton 3.6's interpreter
@@ -41,6 +43,8 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
 H200 = cm.load_profile("h200-sxm")
 UNITS = 4
+#: fp32 sums in another order
+close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
 #: rounding of the result, and of sums of a few hundred products, both relative to its norm
 TOLERANCE = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 1e-5, torch.int32: 0.0}
 BLOCKS = {"block_m": 32, "block_n": 16, "block_k": 32, "group_m": 2, "num_stages": 2}
@@ -121,12 +125,12 @@ def test_every_m_to_512_needs_at_most_12_kernels(n, k, model, monkeypatch, as_co
         monkeypatch.setattr(choosing, "rank", lambda p, t, chip: cm.predict.rank(p, t, chip, model))
     case = case_of_tensors(n, k)
     choices = choose_together(case, H200)
-    kernels = set()
+    every = set()
     for m in range(1, 513):
         needed = kernels_of(case, m, choices[bucket_of(m)].configs[0], H200.units)
         assert needed, m
-        kernels |= needed
-    assert len(kernels) <= MOST_KERNELS
+        every |= needed
+    assert len(every) <= MOST_KERNELS
 
 
 COMPILE_EVERY_M = """
@@ -194,12 +198,12 @@ def test_products_that_end_in_a_second_kernel_stay_within_the_limit(monkeypatch,
     monkeypatch.setattr(choosing, "candidates", split_alone)
     case = case_of_tensors(4096, 14336)
     choices = choose_together(case, H200)
-    kernels = set()
+    every = set()
     for m in range(1, 513):
         needed = kernels_of(case, m, choices[bucket_of(m)].configs[0], H200.units)
         assert len(needed) == 2
-        kernels |= needed
-    assert len(kernels) <= MOST_KERNELS
+        every |= needed
+    assert len(every) <= MOST_KERNELS
 
 
 def test_a_bucket_takes_its_best_while_there_is_room():
@@ -225,25 +229,28 @@ def test_every_bucket_is_served_before_any_is_served_better():
     assert cover(times, np.eye(3, dtype=bool), 2).tolist() == [False, True, True]
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 4))
-def test_few_kernels_come_near_the_best_few(seed, limit):
+def test_few_kernels_come_near_the_best_few():
     """Against every subset of 6 kernels; kernel 0 alone serves every bucket."""
-    draws = np.random.default_rng(seed)
-    needs = draws.random((9, 6)) < 0.3
-    needs[0] = np.eye(6, dtype=bool)[0]
-    needs = needs[needs.any(axis=1)]
-    times = np.exp(draws.random((4, len(needs))))
-    times[:, 1:][draws.random((4, len(needs) - 1)) < 0.3] = np.inf
-
-    def cost(chosen):
-        return np.log(np.where((needs & ~chosen).any(axis=1), np.inf, times).min(axis=1)).sum()
-
     subsets = (np.arange(64)[:, None] >> np.arange(6) & 1).astype(bool)
-    best = min(cost(subset) for subset in subsets if subset.sum() <= limit)
-    chosen = cover(times, needs, limit)
-    assert chosen.sum() <= limit
-    assert cost(chosen) <= best + np.log(1.35) * 4  # within 35 % a bucket
+    excess = []
+    for seed in range(200):
+        draws = np.random.default_rng(seed)
+        needs = draws.random((9, 6)) < 0.3
+        needs[0] = subsets[1]
+        needs = needs[needs.any(axis=1)]
+        times = np.exp(draws.random((4, len(needs))))
+        times[:, 1:][draws.random((4, len(needs) - 1)) < 0.3] = np.inf
+        limit = 1 + seed % 4
+
+        def cost(chosen, times=times, needs=needs):
+            open_times = np.where((needs & ~chosen).any(axis=1), np.inf, times)
+            return np.log(open_times.min(axis=1).clip(max=1e9)).mean()
+
+        chosen = cover(times, needs, limit)
+        assert chosen.sum() <= limit
+        best = min(cost(subset) for subset in subsets if subset.sum() <= limit)
+        excess.append(cost(chosen) - best)
+    assert np.mean(excess) < 0.01
 
 
 # Plans
@@ -316,8 +323,6 @@ SPECIALIZED = [
 @pytest.mark.parametrize("config", [*CONFIGS, *SPECIALIZED], ids=str)
 def test_a_plan_launches_what_prepare_would(config, as_compiled):
     """Grids, constants and every argument, but for the workspace's own address."""
-    from costmodel.kernels.launch import prepare
-
     odd = config.template == "packed"
     n, k = (200, 515) if odd else (200, 512)
     a, b = draw(96, k), draw(k, n, transposed=True)
@@ -479,9 +484,11 @@ def test_a_kernel_that_fails_gives_way_to_the_next(chooser):
 
     Plan.run = failing
     try:
-        check(cm.matmul(a, b, choose="triton"), a, b)  # torch's, in the end
+        with pytest.warns(RuntimeWarning, match="shared memory"):
+            found = cm.matmul(a, b, choose="triton")
     finally:
         Plan.run = run
+    check(found, a, b)  # torch's, in the end
     assert first in {config for _, config in chooser._failed}
     assert chooser.explain(a, b, choose="triton").config != first
 
@@ -497,7 +504,11 @@ def test_a_kernel_that_fails_gives_way_to_the_next(chooser):
         (torch.ones(2, 3, 4), torch.ones(4, 5)),
         (torch.ones(3, 4), torch.ones(4)),
         (torch.ones(3, 4).double(), torch.ones(4, 3).double()),
-        (torch.ones(3, 4, dtype=torch.int64), torch.ones(4, 3, dtype=torch.int64)),
+        pytest.param(
+            torch.ones(3, 4, dtype=torch.int64),
+            torch.ones(4, 3, dtype=torch.int64),
+            marks=pytest.mark.skipif(not INTERPRETED, reason="torch has no such product on CUDA"),
+        ),
         (torch.ones(3, 4, dtype=torch.cfloat), torch.ones(4, 3, dtype=torch.cfloat)),
         (torch.ones(0, 4), torch.ones(4, 3)),
         (torch.ones(3, 0), torch.ones(0, 3)),
@@ -511,7 +522,7 @@ def test_other_operands_are_torchs(chooser, a, b):
     a, b = a.to(DEVICE), b.to(DEVICE)
     if a.layout == torch.strided:
         assert chooser.explain(a, b, choose="triton").runs == "vendor"
-    torch.testing.assert_close(cm.matmul(a, b), torch.matmul(a, b))
+    close(cm.matmul(a, b), torch.matmul(a, b))
 
 
 @pytest.mark.parametrize(
@@ -546,15 +557,15 @@ def test_tensors_elsewhere_are_torchs_and_it_is_said():
 def test_a_trace_holds_the_product(chooser):
     a, b = draw(4, 16, torch.float32), draw(16, 8, torch.float32)
     traced = torch.jit.trace(cm.matmul, (a, b))
-    torch.testing.assert_close(traced(a + 1, b), (a + 1) @ b)
+    close(traced(a + 1, b), (a + 1) @ b)
 
 
 def test_transforms_are_torchs(chooser):
     a, b = draw(6, 16).float().reshape(2, 3, 16), draw(16, 8).float()
     mapped = torch.func.vmap(lambda x: cm.matmul(x, b))(a)
-    torch.testing.assert_close(mapped, a @ b)
+    close(mapped, a @ b)
     _, along = torch.func.jvp(lambda x: cm.matmul(x, b), (a[0],), (a[1],))
-    torch.testing.assert_close(along, a[1] @ b)
+    close(along, a[1] @ b)
 
 
 # Gradients, fake tensors, torch.compile
@@ -571,20 +582,18 @@ def gradients(function, *tensors):
 def test_gradients_of_matmul(chooser):
     a, b = draw(12, 32, torch.float32), draw(24, 32, torch.float32)
     ours = gradients(lambda a, b: cm.matmul(a, b.t(), choose="triton"), a, b)
-    torch.testing.assert_close(ours, gradients(lambda a, b: a @ b.t(), a, b))
+    close(ours, gradients(lambda a, b: a @ b.t(), a, b))
     assert len(chooser._choices) >= 3 * len(SMALL_BUCKETS)  # the product and both gradients
 
 
 def test_gradients_of_addmm_and_linear(chooser):
     x, w, c = draw(12, 32, torch.float32), draw(24, 32, torch.float32), draw(1, 24, torch.float32)
-    torch.testing.assert_close(
+    close(
         gradients(lambda c, x, w: cm.addmm(c, x, w.t(), beta=0.5, alpha=2.0), c, x, w),
         gradients(lambda c, x, w: torch.addmm(c, x, w.t(), beta=0.5, alpha=2.0), c, x, w),
     )
     x = x.reshape(3, 4, 32)
-    torch.testing.assert_close(
-        gradients(cm.linear, x, w, c[0]), gradients(torch.nn.functional.linear, x, w, c[0])
-    )
+    close(gradients(cm.linear, x, w, c[0]), gradients(torch.nn.functional.linear, x, w, c[0]))
 
 
 def test_only_the_gradients_that_are_needed(chooser):
@@ -602,7 +611,7 @@ def test_second_gradients(chooser):
     (ours,) = torch.autograd.grad(first.pow(2).sum(), b)
     (first,) = torch.autograd.grad((a @ b).pow(2).sum(), a, create_graph=True)
     (theirs,) = torch.autograd.grad(first.pow(2).sum(), b)
-    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    close(ours, theirs)
 
 
 def test_the_operators_keep_torchs_rules(chooser):
@@ -636,7 +645,7 @@ def test_compiled_functions(chooser, backend):
     tensors = [draw(*shape, torch.float32) for shape in ((6, 32), (24, 32))]
     tensors.append(draw(1, 24, torch.float32)[0])
     ours = gradients(torch.compile(function, backend=watching, fullgraph=True), *tensors)
-    torch.testing.assert_close(ours, gradients(function, *tensors))
+    close(ours, gradients(function, *tensors))
     named = {str(node.target) for graph in graphs for node in graph.graph.nodes}
     assert any("costmodel.matmul" in name for name in named)
     assert any("costmodel.addmm" in name for name in named)
@@ -649,7 +658,7 @@ def test_a_changing_m_is_one_compiled_graph(chooser):
     w, bias = draw(24, 32, torch.float32), draw(1, 24, torch.float32)[0]
     for m in (3, 5, 8):
         x = draw(m, 32, torch.float32)
-        torch.testing.assert_close(compiled(x, w, bias), torch.nn.functional.linear(x, w, bias))
+        close(compiled(x, w, bias), torch.nn.functional.linear(x, w, bias))
     assert count.frame_count == 1
 
 
@@ -845,8 +854,6 @@ def test_threads_with_streams_of_their_own(chooser):
 
 @pytest.mark.gpu
 def test_kernels_compiled_for_every_m(chooser):
-    from costmodel.kernels.launch import kernels
-
     def held():
         device = torch.cuda.current_device()
         return sum(len(kernel.device_caches[device][0]) for kernel in kernels())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -115,6 +116,12 @@ class Dispatcher:
                         raise
                     assert case is not None and decision.config is not None
                     self._failed.add((case, decision.config))
+                    warnings.warn(
+                        f"{decision.config} failed on {tuple(a.shape)} x {tuple(b.shape)}, another "
+                        f"takes over: {type(error).__name__}: {error}",
+                        RuntimeWarning,
+                        stacklevel=4,
+                    )
                     continue
                 return self._remember(key, run, result)
             run = _vendor_run(a, out, c, alpha, beta)

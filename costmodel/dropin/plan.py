@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from costmodel.config import KernelConfig
 from costmodel.dropin.case import Case
-from costmodel.kernels.launch import Launch, prepare
+
+if TYPE_CHECKING:
+    from costmodel.kernels.launch import Launch
 
 #: places of the call's own tensors among the things that arguments are filled from
 _A, _B, _OUT = 0, 1, 2
@@ -90,6 +92,8 @@ class Plan:
         units: int,
     ) -> Plan:
         """Raises ``ConfigError`` where the configuration cannot take such tensors."""
+        from costmodel.kernels.launch import prepare
+
         a, b, out = stand_ins
         options = case.options(int(a.shape[0]), units)
         launch = prepare(a, b, config, out=out, alpha=alpha, beta=beta, **options)
