@@ -75,7 +75,7 @@ def without_gpu() -> dict[str, Any]:
 
 
 def allocating_us(plan: Plan) -> float:
-    """Time to allocate C and workspace; a CPU's allocator maps large ones anew, a GPU's does not."""
+    """Time to allocate C and workspace; only a CPU's allocator maps large ones anew."""
     return call_us(
         lambda: [
             torch.empty(plan.shape, dtype=plan.dtype),
