@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from costmodel.config import ConfigTable as ConfigTable
     from costmodel.config import KernelConfig as KernelConfig
+    from costmodel.dropin.products import addmm as addmm
+    from costmodel.dropin.products import explain_matmul as explain_matmul
+    from costmodel.dropin.products import linear as linear
+    from costmodel.dropin.products import matmul as matmul
     from costmodel.errors import CostModelError as CostModelError
     from costmodel.learning.evaluate import evaluate as evaluate
     from costmodel.learning.train import train as train
@@ -39,14 +43,18 @@ _HOMES = {
     "HardwareProfile": "profile",
     "KernelConfig": "config",
     "Prediction": "predict",
+    "addmm": "dropin.products",
     "candidates": "space.candidates",
     "detect_profile": "profile",
     "estimate": "physics.estimate",
     "evaluate": "learning.evaluate",
+    "explain_matmul": "dropin.products",
     "footprint": "resources.footprint",
     "ladder": "measure.climb",
+    "linear": "dropin.products",
     "list_profiles": "profile",
     "load_profile": "profile",
+    "matmul": "dropin.products",
     "predict_best": "predict",
     "prune": "space.prune",
     "train": "learning.train",

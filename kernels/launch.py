@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,14 @@ class Launch:
     out: torch.Tensor
     #: a second kernel that finishes what this one leaves
     then: Launch | None = None
+    #: places in ``args`` of tensors that must hold zeros when the kernel starts
+    zeroed: tuple[int, ...] = ()
+
+    def steps(self) -> Iterator[Launch]:
+        """This kernel and all that follow it, in order."""
+        yield self
+        if self.then is not None:
+            yield from self.then.steps()
 
     def run(self) -> torch.Tensor:
         self.kernel[self.grid](*self.args, **self.constants)
@@ -91,6 +99,7 @@ def prepare(
     residual: torch.Tensor | None = None,
     precision: str | None = None,
     units: int | None = None,
+    sized_for: tuple[int, int] | None = None,
 ) -> Launch:
     """Bind tensors to a configuration.
 
@@ -98,9 +107,11 @@ def prepare(
     its last two axes: a transposed view is a transposed layout, with no copy. ``out`` is [M, N]
     or [batch, M, N], row-major; made if absent (required where ``beta`` is not 0). C becomes
     activation(alpha * A B + bias) + beta * C, with ``bias`` [N] and ``activation`` "relu", "gelu"
-    or "silu"; ``residual``, which lies as C does, is added in C's place. ``units`` is
-    the size of a persistent grid, the device's multiprocessor count by default. Raises
-    ``ConfigError`` where the template cannot take these tensors.
+    or "silu"; ``residual``, which lies as C does, is added in C's place. ``units`` is the size of
+    a persistent grid, the device's multiprocessor count by default. ``sized_for`` are the rows
+    and columns of C that a second kernel's compile-time constants follow, C's own by default:
+    launches of many M that name one size share its code. Raises ``ConfigError`` where the
+    template cannot take these tensors.
     """
     if a.ndim not in (2, 3) or b.ndim != a.ndim:
         raise ConfigError(
@@ -131,7 +142,9 @@ def prepare(
     epilogue = Epilogue.of(out, alpha, beta, bias, activation, residual)
     shared |= epilogue.constants()
     bind = _BINDERS[config.template]
-    return bind(x, y, z, out, config, epilogue, units, shared)
+    rows, columns = sized_for or expected[-2:]
+    extent = (columns, rows) if config.swap else (rows, columns)
+    return bind(x, y, z, out, config, epilogue, units, extent, shared)
 
 
 def _kernel_space(
@@ -208,7 +221,7 @@ def _lying_as(z: Matrix, epilogue: Epilogue) -> Matrix:
 
 def _bind_tile(
     x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
-    epilogue: Epilogue, units: int | None, shared: dict[str, Any],
+    epilogue: Epilogue, units: int | None, extent: tuple[int, int], shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
     scalars, constants = _pointer_arguments(x, y, z, config)
     args = (*_tensors(x, y, z, epilogue), *_factors(epilogue), config.group_m or 1, *scalars)
@@ -217,7 +230,7 @@ def _bind_tile(
 
 def _bind_split_k(
     x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
-    epilogue: Epilogue, units: int | None, shared: dict[str, Any],
+    epilogue: Epilogue, units: int | None, extent: tuple[int, int], shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
     scalars, constants = _pointer_arguments(x, y, z, config)
     tiles, batch = _grid(x, y, config)
@@ -227,12 +240,14 @@ def _bind_split_k(
     arrivals = torch.zeros(tiles * batch, device=out.device, dtype=torch.int32)
     varying = (*_factors(epilogue), config.group_m or 1, config.split_k, *scalars)
     args = (*_tensors(x, y, z, epilogue), parts, arrivals, *varying)
-    return Launch(split_k_kernel, (tiles * config.split_k, batch), args, shared | constants, out)
+    grid = (tiles * config.split_k, batch)
+    # the seventh argument: arrivals
+    return Launch(split_k_kernel, grid, args, shared | constants, out, zeroed=(6,))
 
 
 def _bind_persistent_tma(
     x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
-    epilogue: Epilogue, units: int | None, shared: dict[str, Any],
+    epilogue: Epilogue, units: int | None, extent: tuple[int, int], shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
     m, n, k = x.rows(), y.cols(), x.cols()
     tiles, batch = _grid(x, y, config)
@@ -262,7 +277,7 @@ def _bind_persistent_tma(
 
 def _bind_matvec(
     x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
-    epilogue: Epilogue, units: int | None, shared: dict[str, Any],
+    epilogue: Epilogue, units: int | None, extent: tuple[int, int], shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
     if y.cols() != config.block_n:
         raise ConfigError(f"matvec {config} is for {config.block_n} columns, not {y.cols()}")
@@ -276,13 +291,14 @@ def _bind_matvec(
 
 def _bind_warp_specialized(
     x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
-    epilogue: Epilogue, units: int | None, shared: dict[str, Any],
+    epilogue: Epilogue, units: int | None, extent: tuple[int, int], shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
     from costmodel.kernels.warp_groups import bind
 
     units = _units(out) if units is None else units
     launch = None
-    for kernel, grid, args, constants in reversed(bind(x, y, z, config, epilogue, units)):
+    bound = bind(x, y, z, config, epilogue, units, extent)
+    for kernel, grid, args, constants in reversed(bound):
         launch = Launch(kernel, grid, args, constants, out, launch)
     assert launch is not None
     return launch

@@ -35,14 +35,16 @@ _ROW_UNIT, _PART_UNIT = 8, 64
 
 
 def bind(
-    x: Matrix, y: Matrix, z: Matrix, config: KernelConfig, epilogue: Epilogue, units: int
-) -> list[Bound]:
+    x: Matrix, y: Matrix, z: Matrix, config: KernelConfig, epilogue: Epilogue, units: int,
+    extent: tuple[int, int],
+) -> list[Bound]:  # fmt: skip
     """Kernels in order, each with its grid, arguments and constants.
 
     They are: for "packed" one that copies operands into aligned rows, the product, and where sums
     go through a workspace one that adds them.
 
-    Operands and blocks are in the kernel's space already: ``config.swap`` is not looked at.
+    Operands, blocks and ``extent``, the rows and columns of C that constants of the adding kernel
+    follow, are in the kernel's space already: ``config.swap`` is not looked at.
     Raises ``ConfigError`` where this Triton or this tile cannot do it.
     """
     try:
@@ -115,7 +117,9 @@ def bind(
     kernels.append((kernel, grid, args, constants))
     if through_parts:
         padded_rows, ld = tiles[0] * rows, tiles[1] * columns
-        kernels.append(_adding(parts, z, m, n, split, padded_rows, ld, epilogue, units))
+        wide = triton.cdiv(extent[1], columns) * columns
+        blocks = _adding_blocks(split, extent, wide, units)
+        kernels.append(_adding(parts, z, m, n, split, padded_rows, ld, epilogue, blocks))
     return kernels
 
 
@@ -150,19 +154,31 @@ def _packed(x: Matrix, y: Matrix) -> tuple[Matrix, Matrix, list[Bound]]:
     return new[0], new[1], [(pack_kernel, (sum(blocks),), args, constants)]
 
 
-def _adding(
-    parts: torch.Tensor, z: Matrix, m: int, n: int, split: int, rows: int, ld: int,
-    epilogue: Epilogue, units: int,
-) -> Bound:  # fmt: skip
-    from costmodel.kernels.reduce_parts import reduce_parts_kernel
+def _adding_blocks(
+    split: int, extent: tuple[int, int], wide: int, units: int
+) -> tuple[int, int, int]:
+    """Rows and columns of the adding kernel's block, and the parts that it loads at once.
 
+    ``wide``: columns of the workspace for C of this extent.
+    """
+    m, n = extent
     at_once = min(triton.next_power_of_2(split), _PARTS_AT_ONCE)
     elements = _REDUCE_ELEMENTS // max(at_once, 2)
     # enough programs for every unit, as long as each has a load a thread
     while elements > _LEAST_REDUCE_ELEMENTS and m * n < units * elements:
         elements //= 2
-    block_n = min(_REDUCE_COLUMNS, triton.next_power_of_2(ld))
+    block_n = min(_REDUCE_COLUMNS, triton.next_power_of_2(wide))
     block_m = min(max(elements // block_n, 1), _REDUCE_ROWS)
+    return block_m, block_n, at_once
+
+
+def _adding(
+    parts: torch.Tensor, z: Matrix, m: int, n: int, split: int, rows: int, ld: int,
+    epilogue: Epilogue, blocks: tuple[int, int, int],
+) -> Bound:  # fmt: skip
+    from costmodel.kernels.reduce_parts import reduce_parts_kernel
+
+    block_m, block_n, at_once = blocks
     align = min(z.leading & -z.leading, 16 // z.stored.element_size())
     sizes = (split, rows * ld // _PART_UNIT, ld // _ROW_UNIT, m, n, z.leading // align)
     constants = {
