@@ -140,7 +140,7 @@ import costmodel as cm
 from costmodel.dropin import choice, plan
 from costmodel.dropin.dispatch import Dispatcher
 from costmodel.kernels import launch
-from costmodel.resources.witness import compiling_for
+from costmodel.compiler.witness import compiling_for
 from costmodel.space.specialized import warp_group_candidates
 
 class Compiled:
