@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.config import TEMPLATES, ConfigTable
+from costmodel.config import KNOBS, TEMPLATES, ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.warp_groups import (
@@ -83,8 +83,14 @@ def _oriented(problem: Gemm, profile: HardwareProfile, swap: bool, template: str
     sound &= (parts == 2) | (stages > 2)
     # two blocks a unit need the smaller register budget
     sound &= (blocks == 1) | (tile.registers <= 128)
-    kept: ConfigTable = table[np.flatnonzero(sound)]
-    return kept
+    return _once(table[np.flatnonzero(sound)])
+
+
+def _once(table: ConfigTable) -> ConfigTable:
+    """Each row once, in order: where K is short, room for one block buys what two have too."""
+    rows = np.stack([getattr(table, knob) for knob in KNOBS])
+    _, first = np.unique(rows, axis=1, return_index=True)
+    return table[np.sort(first)]
 
 
 def _widths(wide: int) -> list[int]:
