@@ -98,7 +98,7 @@ def warp_group_tile(table: ConfigTable) -> WarpGroupTile:
     swapped = table.swap != 0
     rows = np.where(swapped, table.block_n, table.block_m)
     columns = np.where(swapped, table.block_m, table.block_n)
-    groups = table.num_warps // GROUP_WARPS
+    groups = np.where(table.num_warps % GROUP_WARPS, 0, table.num_warps // GROUP_WARPS)
     group_rows = rows // np.maximum(groups, 1)
     sums = group_rows * columns // (GROUP_WARPS * 32)
     through_parts = (table.split_k > 1) | table.is_template("packed")
