@@ -109,7 +109,7 @@ def bind(
     size = x.stored.element_size()
     shared = stages * (rows + columns) * config.block_k * size * one
     shared += staging_bytes(tile, pieces, z.stored.element_size())
-    shared += bookkeeping_bytes(tile, stages * one, pieces)
+    shared += bookkeeping_bytes(tile, stages * one, pieces, alpha)
     slots = units * int(blocks_per_unit(tile, shared)[0])
     grid = (min(tiles[0] * tiles[1] * split, slots),)
     args = (a, *bs, *cs, parts, m, n, k, alpha, config.group_m or 1, split)

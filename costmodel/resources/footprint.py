@@ -104,7 +104,7 @@ def _warp_specialized(
     tile = warp_group_tile(table)
     ring = stages * (tile.rows + tile.columns) * table.block_k * problem.element_bytes
     staging = staging_bytes(tile, table.epilogue_parts, problem.out_bytes)
-    barriers = bookkeeping_bytes(tile, stages, table.epilogue_parts)
+    barriers = bookkeeping_bytes(tile, stages, table.epilogue_parts, problem.alpha)
     return ring + staging + barriers, ring, staging, np.zeros_like(ring), barriers
 
 

@@ -35,10 +35,12 @@ _SHARED_BYTES = 233472
 _RESERVED_BYTES = 1024
 _BARRIER_BYTES = 8
 #: bytes by which the arguments of the warps' functions go through shared memory, by groups and
-#: runs: read off the compiler (3.6.0) for all of them, storing parts of K or C's tile
+#: runs: read off the compiler (3.6.0) for all of them, storing parts of K or C's tile, with alpha
+#: or without
 _ARGUMENT_BYTES = {
     "parts": ((0, 0, 0), (116, 148, 180), (136, 168, 184), (140, 172, 188)),
     "shared": ((0, 0, 0), (116, 148, 180), (152, 184, 232), (156, 188, 236)),
+    "shared, scaled": ((0, 0, 0), (116, 148, 180), (152, 200, 232), (156, 204, 236)),
     "apart": ((0, 0, 0), (116, 148, 180), (152, 216, 264), (156, 220, 268)),
 }
 
@@ -118,13 +120,14 @@ def staging_bytes(tile: WarpGroupTile, parts: Column, out_bytes: int) -> Column:
     return np.asarray(np.where(tile.through_parts, 0, staged), dtype=np.int64)
 
 
-def bookkeeping_bytes(tile: WarpGroupTile, stages: Column, parts: Column) -> Column:
+def bookkeeping_bytes(tile: WarpGroupTile, stages: Column, parts: Column, alpha: float) -> Column:
     """Bytes of barriers and of the arguments that the warps' functions are handed."""
     ring = stages * _BARRIER_BYTES
     barriers = -(-ring // 16) * 16 + ring
     groups, last = np.clip(tile.groups, 0, 3), np.clip(tile.run_count - 1, 0, MOST_RUNS - 1)
     tables = {name: np.asarray(values)[groups, last] for name, values in _ARGUMENT_BYTES.items()}
-    stored = np.where(parts > 1, tables["shared"], tables["apart"])
+    shared = tables["shared" if alpha == 1.0 else "shared, scaled"]
+    stored = np.where(parts > 1, shared, tables["apart"])
     arguments = np.where(tile.through_parts, tables["parts"], stored)
     return np.asarray(barriers + arguments, dtype=np.int64)
 

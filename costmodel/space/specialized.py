@@ -73,7 +73,7 @@ def _oriented(problem: Gemm, profile: HardwareProfile, swap: bool, template: str
     room = (profile.shared_per_unit_bytes or 233472) // blocks
     room -= profile.shared_reserved_bytes or 1024
     room -= staging_bytes(tile, parts, problem.out_bytes)
-    room -= bookkeeping_bytes(tile, np.full(len(table), _MOST_STAGES), parts)
+    room -= bookkeeping_bytes(tile, np.full(len(table), _MOST_STAGES), parts, problem.alpha)
     stages = room // ((rows + columns) * block_k * problem.element_bytes)
     steps = np.ceil(np.ceil(problem.k / block_k) / split).astype(np.int64)
     table.num_stages = np.minimum(np.minimum(stages, _MOST_STAGES), np.maximum(steps, 2))
