@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
+# before ``binder`` turns the interpreter off: Gluon looks at it as it is imported
+pytest.importorskip("costmodel.kernels.warp_specialized", exc_type=ImportError)
 
 from costmodel.config import KernelConfig  # noqa: E402
 from costmodel.kernels import reduce_parts  # noqa: E402
