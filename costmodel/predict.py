@@ -226,8 +226,8 @@ def shortlisted_times(
     """
     if len(table) <= SHORTLIST:
         return ranker.times_us(problem, table, profile, physics)
-    first = np.argsort(physics.time_us, kind="stable")[:SHORTLIST]
-    first.sort()
+    # stable: whom a partition keeps of equal times is up to the machine
+    first = np.sort(np.argsort(physics.time_us, kind="stable")[:SHORTLIST])
     chosen = table[first]
     times = ranker.times_us(problem, chosen, profile, estimate_columns(problem, chosen, profile))
     behind: NDArray[np.float64] = np.maximum(physics.time_us, times.max() * (1 + 1e-9))

@@ -14,14 +14,17 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from costmodel.config import KernelConfig
 from costmodel.errors import ConfigError
 from costmodel.kernels.epilogue import Epilogue
-from costmodel.kernels.matrix import Matrix, descriptor_facts
+from costmodel.kernels.matrix import Matrix, descriptor_facts, operand_names
 from costmodel.kernels.matvec import matvec_kernel
 from costmodel.kernels.persistent_tma import persistent_tma_kernel
 from costmodel.kernels.split_k import split_k_kernel
 from costmodel.kernels.tile import tile_kernel
+from costmodel.resources.legality import MATVEC_COLUMNS
 
 _GRID_Y_LIMIT = 65535  # CUDA's limit on gridDim.y, which carries the batch
 _STORE_BYTES = 16  # widest store
+#: what "matvec" sums in fp32 without loss
+_MATVEC_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 #: programs of a persistent grid where no device says how many it has (interpreter, meta tensors)
 _UNITS_WITHOUT_DEVICE = 4
 
@@ -127,8 +130,13 @@ def prepare(
         shape = (*a.shape[:-1], b.shape[-1])
         out = torch.empty(shape, device=a.device, dtype=_default_out(a.dtype))
     expected = (*a.shape[:-1], b.shape[-1])
-    if tuple(out.shape) != expected or out.stride(-1) != 1:
-        raise ConfigError(f"out must be row-major {expected}, got {tuple(out.shape)}")
+    if tuple(out.shape) != expected or out.stride(-1) != 1 or _overlaps(out):
+        raise ConfigError(
+            f"out must be row-major {expected} with its rows apart, got {tuple(out.shape)} with "
+            f"strides {out.stride()}; leave it out to have it made"
+        )
+    if units is not None and units < 1:
+        raise ConfigError(f"units must be 1 or more, got {units}; leave it out for the device's")
     x, y, z, config = _kernel_space(a, b, out, config)
     shared = {
         "BLOCK_M": config.block_m,
@@ -145,6 +153,12 @@ def prepare(
     rows, columns = sized_for or expected[-2:]
     extent = (columns, rows) if config.swap else (rows, columns)
     return bind(x, y, z, out, config, epilogue, units, extent, shared)
+
+
+def _overlaps(out: torch.Tensor) -> bool:
+    """Whether rows of C, or its batch entries, lie over each other."""
+    steps = zip(out.shape[:-1], out.stride()[:-1], strict=True)
+    return any(size > 1 and step < out.shape[-1] for size, step in steps)
 
 
 def _kernel_space(
@@ -252,11 +266,12 @@ def _bind_persistent_tma(
     m, n, k = x.rows(), y.cols(), x.cols()
     tiles, batch = _grid(x, y, config)
     part_n = config.block_n // config.epilogue_parts
+    first, second = operand_names(config)
     descriptors = (
         TensorDescriptor(m.stored, *descriptor_facts(name, config.template, m, rows, cols))
         for name, m, rows, cols in (
-            ("a", x, config.block_m, config.block_k),
-            ("b", y, config.block_k, config.block_n),
+            (first, x, config.block_m, config.block_k),
+            (second, y, config.block_k, config.block_n),
             ("c", z, config.block_m, part_n),
             ("the addend", _lying_as(z, epilogue), config.block_m, part_n),
         )
@@ -279,8 +294,14 @@ def _bind_matvec(
     x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
     epilogue: Epilogue, units: int | None, extent: tuple[int, int], shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
-    if y.cols() != config.block_n:
-        raise ConfigError(f"matvec {config} is for {config.block_n} columns, not {y.cols()}")
+    if y.cols() != config.block_n or config.block_n > MATVEC_COLUMNS:
+        axis = "rows" if config.swap else "columns"
+        raise ConfigError(
+            f"{config} does not take {y.cols()} {axis} of C: matvec takes as many as its block "
+            f"has, up to {MATVEC_COLUMNS}; use another template"
+        )
+    if x.stored.dtype not in _MATVEC_DTYPES:
+        raise ConfigError(f"matvec does not take {x.stored.dtype}; use template 'tile'")
     scalars, constants = _pointer_arguments(x, y, z, config)
     dropped = ("BLOCK_N", "PRECISION", "ACCUMULATOR")
     shared = {name: value for name, value in shared.items() if name not in dropped}
@@ -295,6 +316,13 @@ def _bind_warp_specialized(
 ) -> Launch:  # fmt: skip
     from costmodel.kernels.warp_groups import bind
 
+    if x.stored.dtype == torch.float32 and shared["PRECISION"] != "tf32":
+        raise ConfigError(
+            f"{config.template} multiplies fp32 in tf32, not {shared['PRECISION']}; "
+            "use template 'tile'"
+        )
+    if x.stored.ndim == 3 and len(x.stored) == 1:
+        x, y, z = (Matrix(matrix.stored[0], matrix.transposed) for matrix in (x, y, z))
     units = _units(out) if units is None else units
     launch = None
     bound = bind(x, y, z, config, epilogue, units, extent)

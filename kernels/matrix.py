@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from costmodel.config import KernelConfig
 from costmodel.errors import ConfigError
 
 _COPY_BYTES = 16  # what the copy engine's rows and addresses are multiples of (CUDA driver API)
@@ -54,6 +55,11 @@ class Matrix:
         return int(self.stored.shape[-2 if self.transposed else -1])
 
 
+def operand_names(config: KernelConfig) -> tuple[str, str]:
+    """The caller's names of what the kernel sees as its first and second operand."""
+    return ("b", "a") if config.swap else ("a", "b")
+
+
 def descriptor_facts(
     name: str, template: str, matrix: Matrix, rows: int, cols: int
 ) -> tuple[list[int], list[int], list[int]]:
@@ -62,6 +68,8 @@ def descriptor_facts(
     Raises ``ConfigError`` where the copy engine cannot read it.
     """
     stored = matrix.stored
+    if 0 in stored.shape:
+        raise ConfigError(f"{template} cannot read {name}, which is empty; use template 'tile'")
     size = stored.element_size()
     strides = list(stored.stride())
     # the copy engine never steps along an axis of one element, yet checks its stride
@@ -74,7 +82,9 @@ def descriptor_facts(
                 f"{strides[axis]} elements of {size} bytes; use template 'tile' or 'split_k'"
             )
     if stored.data_ptr() % _COPY_BYTES:
-        raise ConfigError(f"{template} needs 16-byte aligned data; {name} is not")
+        raise ConfigError(
+            f"{template} needs 16-byte aligned data; {name} is not; clone it or use template 'tile'"
+        )
     block = [cols, rows] if matrix.transposed else [rows, cols]
     if stored.ndim == 3:
         block.insert(0, 1)

@@ -11,9 +11,11 @@ import triton
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.errors import ConfigError
 from costmodel.kernels.epilogue import Epilogue
-from costmodel.kernels.matrix import Matrix, descriptor_facts
+from costmodel.kernels.matrix import Matrix, descriptor_facts, operand_names
+from costmodel.resources.legality import WHOLE_RUN
 from costmodel.resources.warp_groups import (
     WORKER_REGISTERS,
+    WarpGroupTile,
     blocks_per_unit,
     bookkeeping_bytes,
     staging_bytes,
@@ -30,6 +32,7 @@ _REDUCE_ROWS = 64
 _LEAST_REDUCE_ELEMENTS = 128
 #: a copied operand's block: rows, and words of two elements
 _PACK_BLOCK = (8, 256)
+_GRID_Y_LIMIT = 65535  # CUDA programming guide, compute capabilities: grid of blocks, y
 #: rows of the workspace are counted in units of 8 columns, parts in units of 64 elements
 _ROW_UNIT, _PART_UNIT = 8, 64
 
@@ -52,14 +55,14 @@ def bind(
     except ImportError as error:
         raise ConfigError(f"warp_specialized needs a Triton with Gluon: {error}") from None
     if triton.knobs.runtime.interpret:
-        raise ConfigError("warp_specialized cannot run in Triton's interpreter: Gluon has none")
-    if x.stored.ndim != 2:
-        raise ConfigError("warp_specialized takes one product, not a batch")
+        raise ConfigError(
+            f"{config.template} cannot run in Triton's interpreter, as Gluon has none; "
+            "use another template"
+        )
     seen = ConfigTable.of(config)
     seen.swap = np.zeros_like(seen.swap)
     tile = warp_group_tile(seen)
-    if not tile.is_sound[0]:
-        raise ConfigError(f"no warp groups or runs of columns make the tile of {config}")
+    _check(x, y, tile, config)
     m, n, k = x.rows(), y.cols(), x.cols()
     rows, columns = config.block_m, config.block_n
     groups, group_rows = int(tile.groups[0]), int(tile.group_rows[0])
@@ -71,10 +74,11 @@ def bind(
     through_parts = bool(tile.through_parts[0])
     kernels: list[Bound] = []
     if packed:
-        x, y, copying = _packed(x, y)
+        x, y, copying = _packed(x, y, config)
         kernels += copying
-    a = _descriptor("a", x, group_rows, config.block_k)
-    bs = [_descriptor("b", y, config.block_k, width) for width in widths]
+    first, second = operand_names(config)
+    a = _descriptor(first, config, x, group_rows, config.block_k)
+    bs = [_descriptor(second, config, y, config.block_k, width) for width in widths]
     device = z.stored.device
     tiles = (triton.cdiv(m, rows), triton.cdiv(n, columns))
     if through_parts:
@@ -84,7 +88,7 @@ def bind(
         cs = [a] * len(runs)
     else:
         parts = z.stored
-        cs = [_descriptor("c", z, group_rows, width) for width in widths]
+        cs = [_descriptor("c", config, z, group_rows, width) for width in widths]
     constants = {
         "GROUPS": groups,
         "GROUP_ROWS": group_rows,
@@ -123,18 +127,48 @@ def bind(
     return kernels
 
 
-def _packed(x: Matrix, y: Matrix) -> tuple[Matrix, Matrix, list[Bound]]:
+def _check(x: Matrix, y: Matrix, tile: WarpGroupTile, config: KernelConfig) -> None:
+    """Refuse what would not compile, wait forever or sum wrongly; ``legality`` says why."""
+    name, steps = config.template, triton.cdiv(x.cols(), config.block_k)
+    if x.stored.ndim != 2:
+        raise ConfigError(f"{name} takes one product, not a batch; use template 'persistent_tma'")
+    if not tile.is_sound[0] or config.block_k & (config.block_k - 1):
+        raise ConfigError(
+            f"no warp groups or runs of columns make the tile of {config}; take one of candidates()"
+        )
+    if config.num_stages == 1:
+        raise ConfigError(f"{name} takes 2 stages or more; set num_stages=2")
+    if 0 < steps < config.split_k:
+        raise ConfigError(f"K has {steps} steps for {config}; set split_k to no more than that")
+    if x.stored.element_size() != 2 and (x.transposed or not y.transposed):
+        raise ConfigError(
+            f"{name} takes {x.stored.dtype} contiguous along K alone (layout 'nt'); "
+            "use template 'tile'"
+        )
+    if not y.transposed and int(tile.columns[0]) % WHOLE_RUN:
+        raise ConfigError(
+            f"{config} needs {operand_names(config)[1]} contiguous along K; "
+            f"take a multiple of {WHOLE_RUN} columns"
+        )
+
+
+def _packed(x: Matrix, y: Matrix, config: KernelConfig) -> tuple[Matrix, Matrix, list[Bound]]:
     """Operands with aligned rows, and the kernel that copies those that had none."""
     from costmodel.kernels.pack import pack_kernel
 
     rows, words = _PACK_BLOCK
     sources, targets, sizes, blocks = [], [], [], []
-    for matrix in (x, y):
+    for name, matrix in zip(operand_names(config), (x, y), strict=True):
         source = matrix.stored
         height, width = source.shape
         aligned = matrix.leading * source.element_size() % 16 == 0 and source.data_ptr() % 16 == 0
-        if not aligned and (source.data_ptr() % 4 or source.element_size() != 2):
-            raise ConfigError("packed copies 16-bit elements from an address of 4 bytes")
+        if not aligned and source.element_size() != 2:
+            raise ConfigError(f"packed copies 16-bit elements, not {name}'s; use template 'tile'")
+        if not aligned and source.data_ptr() % 4:
+            raise ConfigError(
+                f"packed copies from an address that is a multiple of 4 bytes, and {name}'s is "
+                "not; clone it or use template 'tile'"
+            )
         units = -(-width // _PART_UNIT)
         target = source
         if not aligned:
@@ -168,6 +202,7 @@ def _adding_blocks(
     while elements > _LEAST_REDUCE_ELEMENTS and m * n < units * elements:
         elements //= 2
     block_n = min(_REDUCE_COLUMNS, triton.next_power_of_2(wide))
+    block_n = max(block_n, triton.next_power_of_2(triton.cdiv(n, _GRID_Y_LIMIT)))
     block_m = min(max(elements // block_n, 1), _REDUCE_ROWS)
     return block_m, block_n, at_once
 
@@ -196,17 +231,19 @@ def _adding(
     return reduce_parts_kernel, grid, args, constants
 
 
-def _descriptor(name: str, matrix: Matrix, rows: int, cols: int) -> Any:
+def _descriptor(name: str, config: KernelConfig, matrix: Matrix, rows: int, cols: int) -> Any:
     from triton.experimental.gluon import language as gl
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-    shape, strides, block = descriptor_facts(name, "warp_specialized", matrix, rows, cols)
+    shape, strides, block = descriptor_facts(name, config.template, matrix, rows, cols)
     kinds = {
         torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float32: gl.float32,
         torch.float8_e4m3fn: gl.float8e4nv, torch.float8_e5m2: gl.float8e5,
     }  # fmt: skip
     kind = kinds.get(matrix.stored.dtype)
     if kind is None:
-        raise ConfigError(f"warp_specialized does not take {matrix.stored.dtype}")
+        raise ConfigError(
+            f"{config.template} does not take {name} of {matrix.stored.dtype}; use template 'tile'"
+        )
     layout = gl.NVMMASharedLayout.get_default_for(block, kind)
     return TensorDescriptor(matrix.stored, shape, strides, block, layout)

@@ -31,7 +31,7 @@ _TMA_ROW_BYTES = 16  # same call: globalStrides must be multiples of 16
 MATVEC_COLUMNS = 2
 _MATVEC_ELEMENTS = 64
 #: columns of the copy engine's widest swizzle, 128 bytes of 16-bit elements
-_WHOLE_RUN = 64
+WHOLE_RUN = 64
 
 
 @dataclass(frozen=True)
@@ -74,18 +74,21 @@ def _uses_dot(table: ConfigTable) -> Any:
 
 def _warp_groups(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
     """What "warp_specialized" takes: see ``warp_groups``; wgmma of 8- and 32-bit types takes
-    operands contiguous along K alone (PTX ISA), and integers have no template yet.
+    operands contiguous along K alone (PTX ISA), and integers have no template yet. With one stage
+    the loading warp would wait for the products, and they for it.
     """
     specialized = is_specialized(table)
     able = "wgmma" in profile.mma and problem.batch == 1
     able &= problem.dtype != "int8"
     able &= problem.dtype != "fp32" or precision_of(problem, profile) == "tf32"
-    able &= problem.element_bytes == 2 or problem.layout == "nt"
+    # one step of K lies along both axes of B, and the launcher takes it as contiguous along N
+    b_across = problem.layout[1] == "n" or problem.k == 1
+    able &= problem.element_bytes == 2 or (problem.layout[0] == "n" and not b_across)
     tile = warp_group_tile(table)
-    sound = tile.is_sound & able
+    sound = tile.is_sound & able & (table.num_stages != 1)
     # narrow runs of an operand that is not contiguous along K gave wrong sums on an H200
-    across = np.where(table.swap != 0, problem.layout[0] == "t", problem.layout[1] == "n")
-    sound &= ~across | (tile.columns % _WHOLE_RUN == 0)
+    across = np.where(table.swap != 0, problem.layout[0] == "t", b_across)
+    sound &= ~across | (tile.columns % WHOLE_RUN == 0)
     return (specialized & ~sound).astype(np.int64), 0
 
 

@@ -44,7 +44,7 @@ _ARGUMENT_BYTES = {
 
 
 #: bytes that the arguments take of their last 16, by runs
-_LEFT_SHARED, _LEFT_APART = (0, 0, 8), (0, 8, 0)
+_LAST_SHARED, _LAST_APART = (12, 16, 8), (12, 8, 12)
 #: barriers of 15 and 16 stages, beside the arguments of two and three groups that store parts
 _OUTGROWN_BYTES = 120
 
@@ -104,7 +104,7 @@ def warp_group_tile(table: ConfigTable) -> WarpGroupTile:
     swapped = table.swap != 0
     rows = np.where(swapped, table.block_n, table.block_m)
     columns = np.where(swapped, table.block_m, table.block_n)
-    groups = table.num_warps // GROUP_WARPS
+    groups = np.where(table.num_warps % GROUP_WARPS, 0, table.num_warps // GROUP_WARPS)
     group_rows = rows // np.maximum(groups, 1)
     sums = group_rows * columns // (GROUP_WARPS * 32)
     through_parts = (table.split_k > 1) | table.is_template("packed")
@@ -129,7 +129,7 @@ def bookkeeping_bytes(
 ) -> Column:
     """Bytes of barriers and of the arguments that the warps' functions are handed.
 
-    ``epilogue_bytes`` are the arguments of a bias and an addend (``epilogue_arguments``).
+    ``epilogue_bytes`` are the arguments of alpha, a bias and an addend (``epilogue_arguments``).
     """
     ring = stages * _BARRIER_BYTES
     barriers = -(-ring // 16) * 16 + ring
@@ -137,9 +137,9 @@ def bookkeeping_bytes(
     tables = {name: np.asarray(values)[groups, last] for name, values in _ARGUMENT_BYTES.items()}
     stored = np.where(parts > 1, tables["shared"], tables["apart"])
     arguments = np.where(tile.through_parts, tables["parts"], stored)
-    # what the epilogue needs more, in whole 16 bytes past what the rest leaves of its last
-    left = np.where(parts > 1, np.take(_LEFT_SHARED, last), np.take(_LEFT_APART, last))
-    more = -(-(left + epilogue_bytes) // 16) * 16 - -(-left // 16) * 16
+    # what the epilogue needs more, in whole 16 bytes past what the rest takes of its last
+    left = np.where(parts > 1, np.take(_LAST_SHARED, last), np.take(_LAST_APART, last))
+    more = -(-(left + epilogue_bytes) // 16) * 16 - 16
     arguments = arguments + np.where(tile.through_parts | (groups == 1), 0, more)
     # buffers are laid by size: barriers that outgrow the arguments of one run go before them,
     # and one gap of 8 bytes less is left
@@ -147,9 +147,9 @@ def bookkeeping_bytes(
     return np.asarray(barriers + arguments - 8 * outgrown, dtype=np.int64)
 
 
-def epilogue_arguments(has_bias: bool, has_addend: bool) -> int:
-    """Bytes: a bias's address; an addend's address, row length and factor."""
-    return 8 * has_bias + 16 * has_addend
+def epilogue_arguments(scaled: bool, has_bias: bool, has_addend: bool) -> int:
+    """Bytes: alpha; a bias's address; an addend's address, row length and factor."""
+    return 4 * scaled + 8 * has_bias + 16 * has_addend
 
 
 def blocks_per_unit(tile: WarpGroupTile, shared_bytes: Column) -> Column:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.config import TEMPLATES, ConfigTable
+from costmodel.config import KNOBS, TEMPLATES, ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.warp_groups import (
@@ -97,11 +97,14 @@ def _oriented(
     sound &= (parts == 2) | (stages > 2)
     # two blocks a unit need the smaller register budget
     sound &= (blocks == 1) | (tile.registers <= 128)
-    # where K is short, one block and two have the same stages: one row then
-    rows_of = np.stack([group[keep], columns, block_k, split, parts, table.num_stages])
-    _, first = np.unique(rows_of[:, sound], axis=1, return_index=True)
-    kept: ConfigTable = table[np.flatnonzero(sound)[np.sort(first)]]
-    return kept
+    return _once(table[np.flatnonzero(sound)])
+
+
+def _once(table: ConfigTable) -> ConfigTable:
+    """Each row once, in order: where K is short, room for one block buys what two have too."""
+    rows = np.stack([getattr(table, knob) for knob in KNOBS])
+    _, first = np.unique(rows, axis=1, return_index=True)
+    return table[np.sort(first)]
 
 
 def makeable_widths(width: int) -> list[int]:

@@ -42,7 +42,7 @@ def _specialized(
 ) -> Parts:
     """A kernel that lays out its own buffers: nothing is left to the compiler's passes."""
     tile = warp_group_tile(table)
-    more = epilogue_arguments(problem.has_bias, problem.beta != 0)
+    more = epilogue_arguments(problem.alpha != 1.0, problem.has_bias, problem.beta != 0)
     ring = stages * (tile.rows + tile.columns) * table.block_k * problem.element_bytes
     staging = staging_bytes(tile, table.epilogue_parts, problem.out_bytes)
     barriers = bookkeeping_bytes(tile, stages, table.epilogue_parts, more)
