@@ -244,6 +244,26 @@ def test_the_sum_has_the_same_bits_each_time_and_however_c_is_cut():
         assert torch.equal(add(parts, out.fill_(float("nan")), block=block), first)
 
 
+@pytest.mark.skipif(not INTERPRETED, reason="looks at each pointer in the interpreter")
+@pytest.mark.parametrize("block", [(4, 16), (64, 64)])
+def test_no_load_of_a_part_leaves_the_workspace(block, monkeypatch):
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    parts, exact, sizes = part_sums(5, 64, 72, 50, 70, seed=1)  # 72 is no multiple of a block
+    original, read = InterpreterBuilder.create_masked_load, []
+
+    def load(self, pointers, mask, *rest):
+        read.append(pointers.data[mask.data].astype(np.int64))
+        return original(self, pointers, mask, *rest)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_masked_load", load)
+    assert is_sum(add(parts, torch.empty(50, 70, device=DEVICE), block=block), exact, sizes)
+    addresses = np.concatenate(read) - parts.data_ptr()
+    assert addresses.min() == 0 and addresses.max() < 4 * parts.numel()
+    # each element of the rows that hold C is read once
+    assert len(np.unique(addresses)) == len(addresses)
+
+
 # --- both, as the launcher binds them ------------------------------------------------------------
 
 
