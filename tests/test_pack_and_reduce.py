@@ -186,9 +186,10 @@ def add(parts, out, *, transposed=False, alpha=1.0, block=(4, 16), at_once=4, al
     split, rows, ld = parts.shape
     m, n = out.shape[::-1] if transposed else out.shape
     reduce_parts.reduce_parts_kernel[(triton.cdiv(m, block[0]), triton.cdiv(n, block[1]))](
-        parts, out, split, rows * ld // 64, ld // 8, m, n, out.stride(0) // align, alpha,
+        parts, out, out, out, split, rows * ld // 64, ld // 8, m, n, out.stride(0) // align,
+        alpha, 0.0,
         BLOCK_M=block[0], BLOCK_N=block[1], PARTS=at_once, ALIGN_C=align, C_TRANSPOSED=transposed,
-        SCALED=alpha != 1.0,
+        SCALED=alpha != 1.0, HAS_BETA=False, HAS_BIAS=False, ACTIVATION="",
     )  # fmt: skip
     return out
 
