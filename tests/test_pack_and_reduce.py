@@ -272,7 +272,7 @@ def stand_in_product(launch):
     """What the product leaves: sums of each part of K, zeros where a tile reaches past C."""
     a_desc, b_desc, *_ = launch.args
     constants = SimpleNamespace(**launch.constants)
-    parts, m, n, k, *_, split = (*launch.args[7:], launch.args[13])
+    parts, (m, n, k), split = launch.args[7], launch.args[10:13], launch.args[-1]
     a, b = a_desc.base.double(), b_desc.base.double()
     a, b = (a if constants.A_K else a.T), (b.T if constants.B_K else b)
     rows = constants.GROUPS * constants.GROUP_ROWS
