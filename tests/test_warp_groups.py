@@ -220,7 +220,7 @@ import json, sys
 from costmodel.config import KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
-from costmodel.compiler.survey import machine_code_facts, stopping_after_llir
+from costmodel.compiler.survey import machine_code_facts, stopping_before
 from costmodel.compiler.witness import compiling_for, storageless_launch
 
 def product(problem, config):
@@ -241,7 +241,7 @@ with compiling_for(load_profile("h200-sxm")):
             print(json.dumps({"shared": kernel.metadata.shared} | machine_code_facts(kernel)))
             continue
         try:
-            with stopping_after_llir():
+            with stopping_before("llir"):
                 compiled(launch)
         except Exception as stop:
             print(json.dumps({"shared": stop.metadata["shared"]}))
@@ -280,7 +280,8 @@ def drawn(count, seed):
         problem = Gemm(
             1000, 1016, 2048 + packed, dtype=dtype, layout=layout,
             out_dtype=str(rng.choice(["fp16", "bf16", "fp32"])),
-            alpha=float(rng.choice([1.0, 0.5])),
+            alpha=float(rng.choice([1.0, 0.5])), beta=float(rng.choice([0.0, 0.0, 1.0])),
+            epilogue=rng.choice([None, None, "bias", "bias+gelu", "relu"]),
         )  # fmt: skip
         groups = int(rng.integers(1, 4))
         rows, columns = groups * int(rng.choice([64, 128])), int(rng.choice(makeable))
@@ -299,7 +300,7 @@ def drawn(count, seed):
 
 
 def test_the_bytes_are_the_compilers(tmp_path):
-    cases = drawn(48, seed=1)
+    cases = drawn(72, seed=1)
     taken = compile_all(cases, tmp_path, full=False)
     assert len(taken) == len(cases)
     misses = [
@@ -311,7 +312,7 @@ def test_the_bytes_are_the_compilers(tmp_path):
 
 
 def test_the_draws_cover_both_templates_every_group_count_run_count_and_type():
-    cases = drawn(48, seed=1)
+    cases = drawn(72, seed=1)
     tile = warp_group_tile(ConfigTable.of([config for _, config in cases]))
     assert set(zip(tile.groups.tolist(), tile.run_count.tolist(), strict=True)) == {
         (groups, runs) for groups in (1, 2, 3) for runs in (1, 2, 3)

@@ -44,7 +44,7 @@ _ARGUMENT_BYTES = {
 
 
 #: bytes that the arguments take of their last 16, by runs
-_LAST_SHARED, _LAST_APART = (12, 16, 8), (12, 8, 12)
+_LAST_SHARED, _LAST_APART = (12, 16, 4), (12, 4, 12)
 #: barriers of 15 and 16 stages, beside the arguments of two and three groups that store parts
 _OUTGROWN_BYTES = 120
 

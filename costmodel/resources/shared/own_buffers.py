@@ -10,12 +10,17 @@ from costmodel.profile import HardwareProfile
 from costmodel.resources.matrix_unit import kernel_blocks
 from costmodel.resources.shared.case import Column
 from costmodel.resources.warp_groups import (
+    MOST_RUNS,
+    WarpGroupTile,
     bookkeeping_bytes,
     epilogue_arguments,
     is_specialized,
     staging_bytes,
     warp_group_tile,
 )
+
+#: where a buffer of the widest swizzle starts: 8 rows of 128 bytes (CUDA driver API, tensor maps)
+_ALIGNMENT = 1024
 
 Parts = tuple[Column, Column, Column, Column, Column]
 
@@ -46,7 +51,23 @@ def _specialized(
     ring = stages * (tile.rows + tile.columns) * table.block_k * problem.element_bytes
     staging = staging_bytes(tile, table.epilogue_parts, problem.out_bytes)
     barriers = bookkeeping_bytes(tile, stages, table.epilogue_parts, more)
-    return ring + staging + barriers, ring, staging, np.zeros_like(ring), barriers
+    gaps = _gaps(problem, table, tile, stages)
+    return ring + staging + gaps + barriers, ring, staging, np.zeros_like(ring), barriers
+
+
+def _gaps(problem: Gemm, table: ConfigTable, tile: WarpGroupTile, stages: Column) -> Column:
+    """Bytes lost where a narrow run's buffer is no multiple of the swizzle's alignment.
+
+    Buffers lie by size, each at such a multiple; nothing needs one after the smallest.
+    """
+    step = stages * table.block_k * problem.element_bytes
+    stored = np.where(tile.through_parts, 0, tile.rows * problem.out_bytes)
+    apart = np.arange(len(tile.runs))[:, None] < np.where(table.epilogue_parts > 1, 1, MOST_RUNS)
+    sizes = np.concatenate([[step * tile.rows], step * tile.runs, stored * tile.runs * apart])
+    rounded = -(-sizes // _ALIGNMENT) * _ALIGNMENT
+    smallest = np.where(sizes > 0, sizes, np.iinfo(np.int64).max).argmin(axis=0)
+    lost = rounded - sizes
+    return np.asarray(lost.sum(axis=0) - np.take_along_axis(lost, smallest[None], axis=0)[0])
 
 
 def _matvec(problem: Gemm, table: ConfigTable, profile: HardwareProfile, stages: Column) -> Parts:
