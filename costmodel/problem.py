@@ -116,6 +116,58 @@ class Gemm:
             raise ProblemError(f"a shape is (m, n, k), got {len(sizes)} numbers: {shape!r}")
         return cls(*sizes, **options)
 
+    @classmethod
+    def from_conv2d(
+        cls,
+        image: Sequence[int],
+        weight: Sequence[int],
+        *,
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        **options: Any,
+    ) -> Gemm:
+        """The implicit GEMM of ``torch.nn.functional.conv2d``.
+
+        ``image`` is [images, channels, height, width], ``weight`` [filters, channels / groups,
+        rows, columns]; numbers for height and width, or one for both. A row of A is what one
+        output pixel sees, B is the weight, and ``groups`` are products of their own (batch).
+        ``options`` are the other fields of ``Gemm``. Raises ``ProblemError`` where the sizes do
+        not fit each other. Operands that overlap are counted as often as pixels see them, as an
+        explicit unfolding would read them.
+        """
+        if len(image) != 4 or len(weight) != 4:
+            raise ProblemError(
+                f"an image is [images, channels, height, width] and a weight [filters, "
+                f"channels / groups, rows, columns]; got {tuple(image)} and {tuple(weight)}"
+            )
+        images, channels, *size = (_dimension("IMAGE", part) for part in image)
+        filters, seen, *kernel = (_dimension("WEIGHT", part) for part in weight)
+        if groups < 1 or channels != seen * groups or filters % groups:
+            raise ProblemError(
+                f"{channels} channels in {groups} groups do not fit a weight of {filters} filters "
+                f"over {seen} channels"
+            )
+        steps, margins, gaps = (
+            (value, value) if isinstance(value, int) else tuple(value)
+            for value in (stride, padding, dilation)
+        )
+        pixels = 1
+        for axis in range(2):
+            reach = gaps[axis] * (kernel[axis] - 1) + 1
+            room = size[axis] + 2 * margins[axis] - reach
+            if room < 0 or steps[axis] < 1 or gaps[axis] < 1 or margins[axis] < 0:
+                raise ProblemError(
+                    f"a kernel of {kernel} with stride {steps}, padding {margins} and dilation "
+                    f"{gaps} has no place on {size}"
+                )
+            pixels *= room // steps[axis] + 1
+        return cls(
+            images * pixels, filters // groups, seen * kernel[0] * kernel[1],
+            **({"batch": groups} | options),
+        )  # fmt: skip
+
     def _with(self, changes: dict[str, Any]) -> Gemm:
         """A copy with other fields; a type that was a default follows the new dtype."""
         if "dtype" in changes:

@@ -285,3 +285,55 @@ def test_any_text_as_a_dtype_is_a_known_name_or_the_packages_error(text):
         assert str(error)
     else:
         assert problem.dtype in OPERAND_TYPES
+
+
+# --- convolutions --------------------------------------------------------------------------------
+
+
+def test_a_convolution_is_the_product_of_its_unfolded_image():
+    # ResNet's first layer: 224 + 2*3 - 7 = 223 rows of places in steps of 2: 112 of them
+    first = Gemm.from_conv2d((8, 3, 224, 224), (64, 3, 7, 7), stride=2, padding=3)
+    assert (first.m, first.n, first.k, first.batch) == (8 * 112 * 112, 64, 3 * 49, 1)
+    # dilation 2 makes a kernel of 3 reach over 5
+    wide = Gemm.from_conv2d((1, 16, 20, 30), (32, 16, 3, 3), dilation=2, dtype="bf16")
+    assert (wide.m, wide.n, wide.k, wide.dtype) == (16 * 26, 32, 144, "bf16")
+    depthwise = Gemm.from_conv2d((2, 12, 10, 10), (12, 1, 3, 3), padding=1, groups=12)
+    assert (depthwise.m, depthwise.n, depthwise.k, depthwise.batch) == (200, 1, 9, 12)
+
+
+@given(
+    st.integers(1, 3), st.integers(1, 4), st.integers(1, 12), st.integers(1, 12),
+    st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(0, 2), st.integers(1, 2),
+    st.integers(1, 3),
+)  # fmt: skip
+def test_a_convolution_has_as_many_outputs_as_torch_gives(
+    images, seen, height, width, rows, columns, stride, padding, dilation, groups
+):
+    torch = pytest.importorskip("torch")
+    image = (images, seen * groups, height, width)
+    weight = (2 * groups, seen, rows, columns)
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    reach = [dilation * (size - 1) + 1 for size in (rows, columns)]
+    if height + 2 * padding < reach[0] or width + 2 * padding < reach[1]:
+        with pytest.raises(ProblemError, match="no place"):
+            Gemm.from_conv2d(image, weight, **options)
+        return
+    out = torch.nn.functional.conv2d(torch.empty(image), torch.empty(weight), **options)
+    problem = Gemm.from_conv2d(image, weight, **options)
+    assert problem.m * problem.n * problem.batch == out.numel()
+    assert problem.k == seen * rows * columns
+
+
+@pytest.mark.parametrize(
+    ("image", "weight", "options"),
+    [
+        ((1, 3, 8), (4, 3, 3, 3), {}),
+        ((1, 3, 8, 8), (4, 2, 3, 3), {}),
+        ((1, 4, 8, 8), (3, 2, 3, 3), {"groups": 2}),
+        ((1, 3, 2, 8), (4, 3, 3, 3), {}),
+        ((1, 3, 8, 8), (4, 3, 3, 3), {"stride": 0}),
+    ],
+)
+def test_a_convolution_whose_sizes_do_not_fit_is_refused(image, weight, options):
+    with pytest.raises(ProblemError):
+        Gemm.from_conv2d(image, weight, **options)

@@ -10,11 +10,14 @@ from costmodel.cli.app import app
 from costmodel.cli.problem import (
     AsJson,
     Batch,
+    Beta,
     DType,
+    Epilogue,
     K,
     Layout,
     M,
     N,
+    Precision,
     ProblemCommand,
     Profile,
     problem_of,
@@ -33,6 +36,9 @@ def predict(
     dtype: DType = "fp16",
     layout: Layout = "nt",
     batch: Batch = 1,
+    epilogue: Epilogue = None,
+    beta: Beta = 0.0,
+    precision: Precision = None,
     top: Top = 5,
     as_json: AsJson = False,
 ) -> None:
@@ -43,7 +49,12 @@ def predict(
     from costmodel.explain.text import SOURCES
     from costmodel.predict import predict_best
 
-    prediction = predict_best(problem_of(m, n, k, dtype, layout, batch), profile)
+    prediction = predict_best(
+        problem_of(
+            m, n, k, dtype, layout, batch, epilogue=epilogue, beta=beta, precision=precision
+        ),
+        profile,
+    )
     if as_json:
         print_json(prediction.as_dict(top))
         return
@@ -87,6 +98,9 @@ def explain(
     dtype: DType = "fp16",
     layout: Layout = "nt",
     batch: Batch = 1,
+    epilogue: Epilogue = None,
+    beta: Beta = 0.0,
+    precision: Precision = None,
     top: Top = 3,
     compile_it: Annotated[
         bool, typer.Option("--compile", help="Compile it, with no GPU: predicted beside actual.")
@@ -100,7 +114,12 @@ def explain(
     from costmodel.explain.report import report
     from costmodel.predict import predict_best
 
-    prediction = predict_best(problem_of(m, n, k, dtype, layout, batch), profile)
+    prediction = predict_best(
+        problem_of(
+            m, n, k, dtype, layout, batch, epilogue=epilogue, beta=beta, precision=precision
+        ),
+        profile,
+    )
     found = report(prediction, top=top)
     actual = None
     if compile_it:

@@ -20,6 +20,14 @@ Profile = Annotated[
 DType = Annotated[str, typer.Option(help="Element type of A and B.")]
 Layout = Annotated[str, typer.Option(help="A's letter and B's: nn, nt, tn or tt.")]
 Batch = Annotated[int, typer.Option(help="Number of equal products.")]
+Epilogue = Annotated[
+    str | None,
+    typer.Option(help="Before the store: bias, relu, gelu, silu, or bias+relu and so on."),
+]
+Beta = Annotated[float, typer.Option(help="Factor of the C, or residual, that is added.")]
+Precision = Annotated[
+    str | None, typer.Option(help="How fp32 is multiplied: tf32, tf32x3 or ieee.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 _NEGATIVE = re.compile(r"-\d+")
@@ -34,6 +42,6 @@ class ProblemCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-def problem_of(m: int, n: int, k: int, dtype: str, layout: str, batch: int) -> Gemm:
+def problem_of(m: int, n: int, k: int, dtype: str, layout: str, batch: int, **options: Any) -> Gemm:
     """The problem that a command line names. Raises as ``Gemm``."""
-    return Gemm(m, n, k, dtype=dtype, layout=layout, batch=batch)
+    return Gemm(m, n, k, dtype=dtype, layout=layout, batch=batch, **options)

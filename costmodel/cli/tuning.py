@@ -11,11 +11,14 @@ from costmodel.cli.app import app
 from costmodel.cli.problem import (
     AsJson,
     Batch,
+    Beta,
     DType,
+    Epilogue,
     K,
     Layout,
     M,
     N,
+    Precision,
     ProblemCommand,
     Profile,
     problem_of,
@@ -37,6 +40,9 @@ def tune(
     dtype: DType = "fp16",
     layout: Layout = "nt",
     batch: Batch = 1,
+    epilogue: Epilogue = None,
+    beta: Beta = 0.0,
+    precision: Precision = None,
     top_k: Annotated[int, typer.Option(min=1, help="Configurations to measure.")] = 8,
     seeds: Annotated[
         int, typer.Option(min=0, help="Measure as many more with the vendor's own tile.")
@@ -49,7 +55,9 @@ def tune(
     """
     from costmodel.measure.tune import tune as run_tune
 
-    problem = problem_of(m, n, k, dtype, layout, batch)
+    problem = problem_of(
+        m, n, k, dtype, layout, batch, epilogue=epilogue, beta=beta, precision=precision
+    )
     with working(f"measuring {problem}"):
         result = run_tune(problem, profile, top_k=top_k, seeds=seeds)
     if as_json:
