@@ -89,7 +89,7 @@ def accumulate_tile(
 def activated(values, ACTIVATION: tl.constexpr):
     """The named function of fp32 values; "" is none. gelu is the exact one, by erf."""
     if ACTIVATION == "relu":
-        return tl.maximum(values, 0.0)
+        return tl.where(values < 0.0, 0.0, values)  # maximum would make 0 of NaN
     elif ACTIVATION == "gelu":
         return 0.5 * values * (1.0 + tl.erf(values * 0.7071067811865476))
     elif ACTIVATION == "silu":

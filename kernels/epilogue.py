@@ -29,7 +29,7 @@ class Epilogue:
         cls,
         out: torch.Tensor,
         alpha: float,
-        beta: float,
+        beta: float | None,
         bias: torch.Tensor | None,
         activation: str | None,
         residual: torch.Tensor | None,
@@ -48,8 +48,8 @@ class Epilogue:
                     f"residual must lie as C does: shape {tuple(out.shape)}, strides "
                     f"{out.stride()}, {out.dtype}"
                 )
-            beta = beta or 1.0
-        return cls(float(alpha), float(beta), bias, activation, residual)
+            beta = 1.0 if beta is None else beta
+        return cls(float(alpha), float(beta or 0.0), bias, activation, residual)
 
     def constants(self) -> dict[str, Any]:
         """What the kernels are compiled for."""

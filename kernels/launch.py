@@ -96,7 +96,7 @@ def prepare(
     *,
     out: torch.Tensor | None = None,
     alpha: float = 1.0,
-    beta: float = 0.0,
+    beta: float | None = None,
     bias: torch.Tensor | None = None,
     activation: str | None = None,
     residual: torch.Tensor | None = None,

@@ -214,7 +214,9 @@ def _adding(
     from costmodel.kernels.reduce_parts import reduce_parts_kernel
 
     block_m, block_n, at_once = blocks
-    align = min(z.leading & -z.leading, 16 // z.stored.element_size())
+    most = 16 // z.stored.element_size()
+    # C of one row may step by 0
+    align = min(z.leading & -z.leading, most) if z.leading else most
     sizes = (split, rows * ld // _PART_UNIT, ld // _ROW_UNIT, m, n, z.leading // align)
     constants = {
         "BLOCK_M": block_m,

@@ -138,7 +138,7 @@ def _finished(sums, memory, sizes, row, col,
             bias = gl.load(bias_ptr + cols, mask=cols < n, other=0.0).to(gl.float32)
             sums = sums + bias[None, :]
     if ACTIVATION == "relu":
-        sums = gl.maximum(sums, 0.0)
+        sums = gl.where(sums < 0.0, 0.0, sums)  # maximum would make 0 of NaN
     elif ACTIVATION == "gelu":
         sums = 0.5 * sums * (1.0 + gl.erf(sums * 0.7071067811865476))
     elif ACTIVATION == "silu":

@@ -147,3 +147,23 @@ def test_a_bench_row_keeps_its_epilogue():
         sequence=0,
     )  # fmt: skip
     assert row["epilogue"] == "bias+silu" and problem_of(row) == problem
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not GPU, reason="the interpreter's maximum keeps NaN, the machine's does not")
+@pytest.mark.parametrize("config", [PLAIN[0], SPECIALIZED[0]], ids=str)
+def test_relu_keeps_nan(config):
+    from costmodel.kernels.launch import gemm
+
+    a, b, *_ = operands()
+    a[3, 5] = float("nan")
+    out = gemm(a, b, config, activation="relu")
+    assert out[3].isnan().all() and not out[4].isnan().any()
+
+
+def test_a_residual_may_be_added_with_a_factor_of_zero():
+    from costmodel.kernels.launch import gemm
+
+    a, b, _, residual = operands()
+    assert torch.equal(gemm(a, b, PLAIN[0], residual=residual, beta=0.0), gemm(a, b, PLAIN[0]))
+    assert not torch.equal(gemm(a, b, PLAIN[0], residual=residual), gemm(a, b, PLAIN[0]))

@@ -227,3 +227,8 @@ def test_a_measured_answer_is_explained_though_the_ranking_expected_otherwise():
 
 def test_times_keep_three_digits_or_so():
     assert [us(x) for x in (2.704, 18.88, 2500.4)] == ["2.70 us", "18.9 us", "2500 us"]
+
+
+def test_one_token_in_fp16_is_not_told_to_use_tf32():
+    causes = report(predict_best((1, 4096, 4096), "h200-sxm", use_measured=False)).causes
+    assert not [cause for cause in causes if cause.name == "slow_instruction"]

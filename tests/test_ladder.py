@@ -16,10 +16,10 @@ from costmodel.cli import app as frame
 from costmodel.cli.ladder import RUNG_COLUMNS, rung_rows
 from costmodel.config import KNOBS, KernelConfig
 from costmodel.errors import ConfigError, DeviceError, NoCandidateError, UnknownNameError
-from costmodel.explain.ladder import MOST_TRIED, PLAIN, STEPS, choices
 from costmodel.explain.plots import ladder_picture
 from costmodel.measure import climb as module
 from costmodel.measure.climb import ladder
+from costmodel.measure.rungs import MOST_TRIED, PLAIN, STEPS, choices
 from costmodel.measure.timing import Protocol
 from costmodel.measure.vendor_kernels import VendorGemm, launches_of
 from costmodel.predict import predict_best

@@ -15,11 +15,15 @@ from costmodel.cli.show import print_json, print_table, working
 from costmodel.errors import CostModelError
 
 if TYPE_CHECKING:
-    from costmodel.explain.ladder import Ladder
+    from costmodel.measure.rungs import Ladder
 
 RUNG_COLUMNS = (
     "rung", "change", "TFLOPS", "peak (gap)", "vendor (gap)", "gain", "error", "tried",
 )  # fmt: skip
+
+
+#: endings of pictures that matplotlib writes everywhere
+PICTURES = (".png", ".svg", ".pdf")
 
 
 @app.command(cls=ProblemCommand)
@@ -65,18 +69,27 @@ def ladder(
 
     if plot is not None and importlib.util.find_spec("matplotlib") is None:
         raise CostModelError("pictures need matplotlib: install the package's extra 'plot'")
+    if plot is not None and not (plot.suffix in PICTURES and plot.parent.is_dir()):
+        raise CostModelError(
+            f"{plot} cannot be drawn: name a file in a folder that exists, ending in "
+            f"{', '.join(PICTURES)}"
+        )
     problem = problem_of(m, n, k, dtype, layout, 1)
     with working(f"measuring {problem}") as doing:
         result = climb(
             problem, profile, backend=backend, repeats=repeats, device=device, on_rung=doing
         )
+    if as_json:
+        print_json(result.as_dict())
+    else:
+        _print(result)
     if plot is not None:
         from costmodel.explain.plots import ladder_picture
 
         ladder_picture(result, plot)
-    if as_json:
-        print_json(result.as_dict())
-        return
+
+
+def _print(result: Ladder) -> None:
     typer.echo(heading(result))
     if result.rungs:
         print_table("", RUNG_COLUMNS, rung_rows(result))

@@ -71,7 +71,7 @@ class Dispatcher:
                 *_kind(a),
                 *_kind(b),
                 choose,
-                None if out is None else _kind(out),
+                None if out is None else (_kind(out), _shares(out, a, b), out.requires_grad),
                 None if c is None else (_kind(c), alpha, beta),
                 fp32_precision() if a.dtype is _FP32 else None,
             )
@@ -180,6 +180,12 @@ class Dispatcher:
                 found = {bucket: choose_alone(case, bucket, chip)}
             self._choices |= {(case, size, device): choice for size, choice in found.items()}
         return self._choices[case, bucket, device]
+
+
+def _shares(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether C lies in the memory of an operand."""
+    storage = out.untyped_storage().data_ptr()
+    return storage in (a.untyped_storage().data_ptr(), b.untyped_storage().data_ptr())
 
 
 def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:

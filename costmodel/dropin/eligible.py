@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -104,3 +105,5 @@ def _check_added(
         raise IneligibleError(f"{tuple(c.shape)} does not broadcast to {shape}")
     if not (isinstance(alpha, (int, float)) and isinstance(beta, (int, float))):
         raise IneligibleError("alpha and beta are not real numbers")
+    if not (math.isfinite(alpha) and math.isfinite(beta)):
+        raise IneligibleError("alpha or beta is not finite")

@@ -198,7 +198,8 @@ def _slow_instruction(case: Case) -> Iterator[Cause]:
     roof, share = case.physics.roofline, float(case.physics.matrix_share[0])
     unit = MatrixUnit(int(case.physics.unit[0]))
     if unit is MatrixUnit.NONE:
-        if case.profile.mma:
+        # "matvec" has nothing to multiply twice: no matrix unit would help it
+        if case.profile.mma and case.problem.dtype == "fp32" and case.config.template != "matvec":
             yield Cause(
                 "slow_instruction",
                 f"fp32 in 'ieee' has no matrix instruction: the peak is "

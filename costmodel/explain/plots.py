@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from costmodel.explain.ladder import Ladder
     from costmodel.learning.evaluate import Scorecard
+    from costmodel.measure.rungs import Ladder
 
 #: Okabe and Ito's palette, told apart by the colour-blind and in grey
 COLOURS = {"model": "#0072B2", "physics": "#D55E00", "random": "#999999", "ideal": "#000000"}

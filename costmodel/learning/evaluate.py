@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.learning.groups import Group, groups_of
-from costmodel.learning.train import heldout_shapes, training_groups
+from costmodel.learning.train import training_groups
 from costmodel.physics.estimate import estimate_columns
 from costmodel.predict import rank
 from costmodel.profile import HardwareProfile, load_profile
 from costmodel.ranking.baselines import default_config, nearest_row
 from costmodel.ranking.ranker import Ranker, default_ranker, load_ranker
 from costmodel.records.store import packaged_runs, read_runs
+from costmodel.shapes import read_shapes
 from costmodel.space.prune import prune
 
 TOPS = (1, 3, 5, 8, 16)
@@ -149,8 +150,9 @@ def evaluate(
     """
     frame = packaged_runs() if runs is None else read_runs([Path(path) for path in runs])
     chip = load_profile(profile)
-    kept = heldout_shapes()
-    groups = [group for group in groups_of(frame, chip.name) if group.shape in kept]
+    # the same sizes in another type or layout are another problem, and were not measured whole
+    kept = {shape.problem for shape in read_shapes("heldout")}
+    groups = [group for group in groups_of(frame, chip.name) if group.problem in kept]
     if not groups:
         from costmodel.errors import RecordError
 

@@ -11,7 +11,10 @@ import numpy as np
 
 from costmodel.config import KernelConfig
 from costmodel.errors import ConfigError, DeviceError, unknown_name
-from costmodel.explain.ladder import (
+from costmodel.measure.at_hand import require_chip, require_gpu
+from costmodel.measure.bench import new_run_id
+from costmodel.measure.compile_pool import COMPILE_SECONDS, CompilePool
+from costmodel.measure.rungs import (
     PLAIN,
     STEPS,
     TUNED,
@@ -23,9 +26,6 @@ from costmodel.explain.ladder import (
     kept,
     why_kept,
 )
-from costmodel.measure.at_hand import require_chip, require_gpu
-from costmodel.measure.bench import new_run_id
-from costmodel.measure.compile_pool import COMPILE_SECONDS, CompilePool
 from costmodel.measure.timing import Protocol
 from costmodel.measure.tune import TIE, vendor_seeds
 from costmodel.measure.vendor import vendor_kernel_if_seen
@@ -69,6 +69,8 @@ def ladder(
     ``UnknownNameError``, ``ConfigError`` or ``ProblemError`` for an impossible request.
     """
     problem = Gemm.of(shape, **options)  # type: ignore[arg-type]
+    if profile is None:
+        require_gpu()  # else the error would ask for a profile, which does not help
     chip = resolve_profile(profile)
     if backend is not None and backend not in BACKENDS:
         raise unknown_name("backend", backend, BACKENDS)

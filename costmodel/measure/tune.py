@@ -114,6 +114,8 @@ def tune(
     unmeasured. Raises ``DeviceError`` where there is no GPU, or where every candidate failed.
     """
     problem = Gemm.of(shape, **options)  # type: ignore[arg-type]
+    if profile is None:
+        require_gpu()  # else the error would ask for a profile, which does not help
     chip = resolve_profile(profile)
     prediction = predict_best(problem, chip, use_measured=False)
     known = None if again else recall(problem, chip)

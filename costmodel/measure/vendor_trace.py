@@ -26,12 +26,13 @@ def traced_kernels(problem: Gemm, device: int) -> list[dict[str, Any]]:
     """Kernel events of one call of the vendor's GEMM, as torch's profiler writes them."""
     import torch
 
-    from costmodel.kernels.operands import make_operands
+    from costmodel.kernels.operands import epilogue_options, make_operands
     from costmodel.measure.vendor import vendor_launch
 
     torch.cuda.set_device(device)
     a, b, out = make_operands(problem, torch.device("cuda", device))
-    launch = vendor_launch(problem, a, b, out)
+    bias = epilogue_options(problem, out.device).get("bias")
+    launch = vendor_launch(problem, a, b, out, bias)
     for _ in range(_WARM_UPS):
         launch()
     torch.cuda.synchronize()

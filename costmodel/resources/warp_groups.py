@@ -22,7 +22,8 @@ NARROWEST_RUN = 8
 #: warps of a group (PTX ISA, wgmma), and those that the compiler adds for the one that loads
 GROUP_WARPS = 4
 #: registers a thread that the kernel is compiled for, by groups (0 is unused): 65,536 over the
-#: threads, rounded down to 8. One group: two blocks a unit where the sums leave room
+#: threads of 3 and 4 groups of warps, rounded down to 8; for one group what setmaxnreg can still
+#: raise to 255 for its warps, or half of the file where the sums leave room for two blocks
 _REGISTERS = (0, 232, 168, 128)
 _REGISTERS_TWO_BLOCKS = 128
 #: sums a thread up to which ptxas of CUDA 12.9 compiles the kernel without spills, by groups

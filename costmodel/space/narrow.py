@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from costmodel.config import ConfigTable
+from costmodel.config import TEMPLATES, ConfigTable
 from costmodel.problem import Gemm
 from costmodel.resources.legality import MATVEC_COLUMNS
 
@@ -29,7 +29,7 @@ def matvec_candidates(problem: Gemm) -> ConfigTable:
     swap = problem.m < problem.n or problem.m == 1
     held = np.full(len(rows), narrow)
     return ConfigTable(
-        template=[4] * len(rows),
+        template=[TEMPLATES.index("matvec")] * len(rows),
         block_m=held if swap else rows,
         block_n=rows if swap else held,
         block_k=depth,
