@@ -11,6 +11,11 @@ TRITON_INTERPRET=0, as test_footprint.py does.
 import os
 
 import pytest
+from hypothesis import settings
+
+# CI draws the same examples each time; elsewhere they are new, so that faults are found by use
+settings.register_profile("ci", derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def _gpu_is_visible() -> bool:
