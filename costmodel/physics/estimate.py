@@ -175,7 +175,8 @@ def matrix_share(
     # the columns of one instruction; a composite tile issues one for each of its runs
     runs = np.zeros((MOST_RUNS, len(table)), dtype=np.int64)
     runs[0] = np.minimum(block_n, 256)
-    runs = np.where(is_specialized(table), warp_group_tile(table).runs, runs)
+    composite = warp_group_tile(table).runs
+    runs = np.where(is_specialized(table) & (composite[0] > 0), composite, runs)
     per_clock = peak_of(problem, profile) * 1e12 / profile.units / 2
     per_clock /= (profile.peak_clock_mhz or profile.boost_clock_mhz or _CLOCK_MHZ) * 1e6
     k_step = 32 // problem.element_bytes
