@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from costmodel.config import ConfigTable, KernelConfig
-from costmodel.learning.groups import Group
 from costmodel.measure import collect as module
 from costmodel.measure.collect import Job, collect, sample_job, winners_jobs
 from costmodel.measure.worker import WorkerOptions
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
+from costmodel.records.groups import Group
 from costmodel.records.log import RunLog
 from costmodel.records.schema import config_of, make_row, row_key
 from costmodel.records.source_hash import kernel_hash

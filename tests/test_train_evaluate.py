@@ -15,13 +15,13 @@ from costmodel.errors import CostModelError, ModelError, RecordError
 from costmodel.learning import evaluate as judging
 from costmodel.learning import train as fitting
 from costmodel.learning.evaluate import TOPS, best_row, evaluate, shares_of, summary
-from costmodel.learning.groups import Group, groups_of
 from costmodel.learning.train import heldout_shapes, prepare, train, training_groups
 from costmodel.physics.estimate import estimate_columns
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
 from costmodel.ranking.features import FEATURES
 from costmodel.ranking.ranker import load_ranker, own_model_path
+from costmodel.records.groups import Group, groups_of
 from costmodel.records.log import RunLog
 from costmodel.records.schema import make_row
 from costmodel.records.store import packaged_runs, read_runs, write_shards

@@ -55,7 +55,6 @@ def collect(
         TimeRemainingColumn,
     )
 
-    from costmodel.learning.groups import groups_of
     from costmodel.measure.at_hand import require_gpu
     from costmodel.measure.bench import new_run_id
     from costmodel.measure.collect import collect as run_collect
@@ -63,6 +62,7 @@ def collect(
     from costmodel.measure.worker import WorkerOptions
     from costmodel.paths import user_dir
     from costmodel.profile import resolve_profile
+    from costmodel.records.groups import groups_of
     from costmodel.records.log import RunLog
     from costmodel.records.schema import row_key
     from costmodel.records.store import frame_rows, read_runs

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.learning.groups import Group, groups_of
 from costmodel.learning.train import training_groups
 from costmodel.physics.estimate import estimate_columns
 from costmodel.predict import rank
 from costmodel.profile import HardwareProfile, load_profile
 from costmodel.ranking.baselines import default_config, nearest_row
 from costmodel.ranking.ranker import Ranker, default_ranker, load_ranker
+from costmodel.records.groups import Group, groups_of
 from costmodel.records.store import packaged_runs, read_runs
 from costmodel.shapes import read_shapes
 from costmodel.space.prune import prune

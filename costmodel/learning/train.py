@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.errors import ModelError, RecordError
-from costmodel.learning.groups import Group, groups_of
 from costmodel.physics.estimate import estimate_columns
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, load_profile
 from costmodel.ranking.features import FEATURES, feature_matrix
 from costmodel.ranking.ranker import Ranker, feature_fingerprint, own_model_path
 from costmodel.ranking.trees import trees_of
+from costmodel.records.groups import Group, groups_of
 from costmodel.records.store import packaged_runs, read_runs
 from costmodel.shapes import read_shapes
 

@@ -11,12 +11,12 @@ from itertools import chain
 import numpy as np
 
 from costmodel.config import KernelConfig
-from costmodel.learning.groups import Group
 from costmodel.measure.bench import new_run_id
 from costmodel.measure.compile_pool import COMPILE_SECONDS, CompilePool, Pending
 from costmodel.measure.worker import MeasuringProcess, WorkerOptions
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
+from costmodel.records.groups import Group
 from costmodel.records.log import RunLog
 from costmodel.records.schema import KEY_COLUMNS, Row, row_key
 from costmodel.records.source_hash import kernel_hash

@@ -100,8 +100,8 @@ def search(
 
 def plan(folder: Path, shapes: list[Shape], runs: list[Path]) -> None:
     """Winners among measured rows; predictions by models that saw no run of the shape."""
-    from costmodel.learning.groups import groups_of
     from costmodel.learning.train import fit_without
+    from costmodel.records.groups import groups_of
     from costmodel.records.store import read_runs
 
     groups = {g.problem: g for g in groups_of(read_runs(runs), PROFILE)}
