@@ -116,6 +116,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("data/compiler"))
     parser.add_argument("--table", type=Path, default=Path("docs/compiler-table.md"))
     parser.add_argument("--registers", type=Path, default=Path("docs/registers-table.md"))
+    parser.add_argument("--shared-only", action="store_true", help="leave out registers and spills")
     options = parser.parse_args()
     results = options.folder / f"survey_triton-{triton.__version__}.jsonl"
     for part in (draws, own_draws):
@@ -124,6 +125,8 @@ def main() -> None:
     text = table(compare(read_results(results), triton.__version__), triton.__version__)
     options.table.write_text(text, encoding="utf-8")
     print(text.split("## Every miss")[0])
+    if options.shared_only:
+        return
     results = options.folder / f"registers_triton-{triton.__version__}.jsonl"
     plain = options.folder / f"candidate_registers_triton-{triton.__version__}.jsonl"
     for kind, path in ((all_register_draws, results), (candidate_draws, plain)):
