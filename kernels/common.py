@@ -36,6 +36,19 @@ def operand_rows(start, size, BLOCK: tl.constexpr, UNIT: tl.constexpr):
 
 
 @triton.jit
+def block_inside(start, size, BLOCK: tl.constexpr, SHIFT: tl.constexpr):
+    """``start``, or less, so that a block from there ends at ``size`` (rounded up to 8).
+
+    A row that the copy engine must fill with zeros costs more than one that it reads. The rows
+    that two blocks share then are computed twice, alike.
+    """
+    if SHIFT:
+        return tl.minimum(start, tl.cdiv(tl.maximum(size - BLOCK, 0), 8) * 8)
+    else:
+        return start
+
+
+@triton.jit
 def operand_pointers(base, rows, ks, ld, TRANSPOSED: tl.constexpr, ROWS_FIRST: tl.constexpr):
     """Pointers to a tile of an operand, [rows, k] or [k, rows] as ROWS_FIRST says.
 

@@ -49,6 +49,8 @@ class Epilogue:
                     f"{out.stride()}, {out.dtype}"
                 )
             beta = 1.0 if beta is None else beta
+            if out.data_ptr() and residual.data_ptr() == out.data_ptr():
+                residual = None  # C itself, under another name
         return cls(float(alpha), float(beta or 0.0), bias, activation, residual)
 
     def constants(self) -> dict[str, Any]:
@@ -59,6 +61,11 @@ class Epilogue:
             "HAS_BIAS": self.bias is not None,
             "ACTIVATION": self.activation or "",
         }
+
+    @property
+    def may_store_twice(self) -> bool:
+        """Whether storing an element twice gives what once gives: C is not what is added."""
+        return self.beta == 0.0 or self.added is not None
 
     def tensors(self, stored: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """What is added and the bias; C in the place of one that is not there."""

@@ -283,6 +283,7 @@ def _bind_persistent_tma(
         "C_TRANSPOSED": z.transposed,
         "BATCHED": x.stored.ndim == 3,
         "EPILOGUE_PARTS": config.epilogue_parts,
+        "SHIFT": epilogue.may_store_twice,
     }
     _, bias = epilogue.tensors(z.stored)
     args = (*descriptors, bias, *_factors(epilogue), config.group_m or 1, m, n, k, batch)
@@ -294,11 +295,11 @@ def _bind_matvec(
     x: Matrix, y: Matrix, z: Matrix, out: torch.Tensor, config: KernelConfig,
     epilogue: Epilogue, units: int | None, extent: tuple[int, int], shared: dict[str, Any],
 ) -> Launch:  # fmt: skip
-    if y.cols() != config.block_n or config.block_n > MATVEC_COLUMNS:
+    if config.block_n != triton.next_power_of_2(y.cols()) or config.block_n > MATVEC_COLUMNS:
         axis = "rows" if config.swap else "columns"
         raise ConfigError(
-            f"{config} does not take {y.cols()} {axis} of C: matvec takes as many as its block "
-            f"has, up to {MATVEC_COLUMNS}; use another template"
+            f"{config} does not take {y.cols()} {axis} of C: matvec's block is the next power of "
+            f"two, up to {MATVEC_COLUMNS}; use another template"
         )
     if x.stored.dtype not in _MATVEC_DTYPES:
         raise ConfigError(f"matvec does not take {x.stored.dtype}; use template 'tile'")

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from costmodel.kernels.common import activated, tile_coordinates, with_bias
+from costmodel.kernels.common import activated, block_inside, tile_coordinates, with_bias
 
 
 @triton.jit
@@ -71,12 +71,13 @@ def persistent_tma_kernel(
     A_TRANSPOSED: tl.constexpr, B_TRANSPOSED: tl.constexpr, C_TRANSPOSED: tl.constexpr,
     BATCHED: tl.constexpr, EPILOGUE_PARTS: tl.constexpr, SCALED: tl.constexpr,
     HAS_BETA: tl.constexpr, HAS_BIAS: tl.constexpr, ACTIVATION: tl.constexpr,
-    PRECISION: tl.constexpr, ACCUMULATOR: tl.constexpr,
+    SHIFT: tl.constexpr, PRECISION: tl.constexpr, ACCUMULATOR: tl.constexpr,
 ):  # fmt: skip
     """Grid (programs,): program p takes tiles p, p + programs, ... of all batch entries.
 
     The copy engine fills what lies outside an operand with zeros and drops what lies outside C,
-    so no size needs a mask; it needs rows of a multiple of 16 bytes.
+    so no size needs a mask; it needs rows of a multiple of 16 bytes. SHIFT: see ``block_inside``;
+    what blocks share is stored twice, so it must not be read in between as what is added.
     """
     tiles_m = tl.cdiv(m, BLOCK_M)
     tiles_n = tl.cdiv(n, BLOCK_N)
@@ -85,8 +86,8 @@ def persistent_tma_kernel(
     for index in tl.range(tl.program_id(0), tiles * batch, tl.num_programs(0), flatten=True):
         entry = index // tiles
         pid_m, pid_n = tile_coordinates(index % tiles, tiles_m, tiles_n, group_m)
-        row = pid_m * BLOCK_M
-        col = pid_n * BLOCK_N
+        row = block_inside(pid_m * BLOCK_M, m, BLOCK_M, SHIFT)
+        col = block_inside(pid_n * BLOCK_N, n, BLOCK_N, SHIFT)
         accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=ACCUMULATOR)
         for step in range(tl.cdiv(k, BLOCK_K)):
             if A_TRANSPOSED:

@@ -104,6 +104,7 @@ def bind(
         "APART": config.epilogue_parts == 1,
         "WORKER_REGISTERS": WORKER_REGISTERS[groups],
         **(Epilogue() if through_parts else epilogue).constants(),
+        "SHIFT": through_parts or epilogue.may_store_twice,
         "num_warps": 4,
         "maxnreg": int(tile.registers[0]),
     }

@@ -46,6 +46,19 @@ def _item(item, split, tiles_rows, tiles_cols, group_rows, steps, SPLIT: gl.cons
 
 
 @gluon.jit
+def _inside(start, size, BLOCK: gl.constexpr, SHIFT: gl.constexpr):
+    """``start``, or less, so that a block from there ends at ``size`` (rounded up to 8).
+
+    A row that the copy engine must fill with zeros costs more than one that it reads. The rows
+    that two blocks share then are computed twice, alike.
+    """
+    if SHIFT:
+        return gl.minimum(start, gl.cdiv(gl.maximum(size - BLOCK, 0), 8) * 8)
+    else:
+        return start
+
+
+@gluon.jit
 def _fetch(descriptor, row, k, bar, buffer, wanted, K_MAJOR: gl.constexpr):
     if K_MAJOR:
         async_load(descriptor, [row, k], bar, buffer, pred=wanted)
@@ -54,7 +67,7 @@ def _fetch(descriptor, row, k, bar, buffer, wanted, K_MAJOR: gl.constexpr):
 
 
 @gluon.jit
-def _fetch_step(operands, rings, slot, row, col, k, wanted, TILE: gl.constexpr):
+def _fetch_step(operands, rings, sizes, slot, row, col, k_start, wanted, TILE: gl.constexpr):
     """Ask the copy engine for one step's operands; ``full`` counts their bytes."""
     a_desc, b0_desc, b1_desc, b2_desc = operands
     a_ring, b0_ring, b1_ring, b2_ring, full, empty = rings
@@ -66,18 +79,22 @@ def _fetch_step(operands, rings, slot, row, col, k, wanted, TILE: gl.constexpr):
     BLOCK_K: gl.constexpr = TILE[5]
     A_K: gl.constexpr = TILE[7]
     B_K: gl.constexpr = TILE[8]
+    SHIFT: gl.constexpr = TILE[9]
+    m, n, k, ldc, alpha, beta, group_rows, split = sizes
     SIZE: gl.constexpr = a_desc.dtype.primitive_bitwidth // 8
     BYTES: gl.constexpr = (GROUPS * GROUP_ROWS + RUN0 + RUN1 + RUN2) * BLOCK_K * SIZE
     bar = full.index(slot)
     mbarrier.expect(bar, BYTES, pred=wanted)
     for group in gl.static_range(GROUPS):
-        _fetch(a_desc, row + group * GROUP_ROWS, k, bar, a_ring.index(slot * GROUPS + group),
-               wanted, A_K)  # fmt: skip
-    _fetch(b0_desc, col, k, bar, b0_ring.index(slot), wanted, B_K)
+        start = _inside(row + group * GROUP_ROWS, m, GROUP_ROWS, SHIFT)
+        _fetch(a_desc, start, k_start, bar, a_ring.index(slot * GROUPS + group), wanted, A_K)
+    _fetch(b0_desc, _inside(col, n, RUN0, SHIFT), k_start, bar, b0_ring.index(slot), wanted, B_K)
     if RUN1:
-        _fetch(b1_desc, col + RUN0, k, bar, b1_ring.index(slot), wanted, B_K)
+        start = _inside(col + RUN0, n, RUN1, SHIFT)
+        _fetch(b1_desc, start, k_start, bar, b1_ring.index(slot), wanted, B_K)
     if RUN2:
-        _fetch(b2_desc, col + RUN0 + RUN1, k, bar, b2_ring.index(slot), wanted, B_K)
+        start = _inside(col + RUN0 + RUN1, n, RUN2, SHIFT)
+        _fetch(b2_desc, start, k_start, bar, b2_ring.index(slot), wanted, B_K)
 
 
 @gluon.jit
@@ -102,7 +119,7 @@ def _load(operands, rings, sizes, begun, TILE: gl.constexpr, SPLIT: gl.constexpr
             if filled >= begun:
                 slot = filled % STAGES
                 mbarrier.wait(empty.index(slot), (filled // STAGES + 1) & 1)
-                _fetch_step(operands, rings, slot, tile_row * ROWS, tile_col * COLS,
+                _fetch_step(operands, rings, sizes, slot, tile_row * ROWS, tile_col * COLS,
                             step * BLOCK_K, True, TILE)  # fmt: skip
             filled += 1
 
@@ -199,6 +216,7 @@ def _multiply(
     STAGES: gl.constexpr = TILE[6]
     A_K: gl.constexpr = TILE[7]
     B_K: gl.constexpr = TILE[8]
+    SHIFT: gl.constexpr = TILE[9]
     SPLIT: gl.constexpr = STORE[2]
     APART: gl.constexpr = STORE[3]
     DEPTH: gl.constexpr = 256 // STORE[4]
@@ -253,25 +271,27 @@ def _multiply(
             sum0 = warpgroup_mma_wait(0, (sum0,))
         mbarrier.arrive(empty.index((used + STAGES - 1) % STAGES))
 
-        row = tile_row * ROWS + GROUP * GROUP_ROWS
-        col = tile_col * COLS
+        row = _inside(tile_row * ROWS + GROUP * GROUP_ROWS, m, GROUP_ROWS, SHIFT)
+        col0 = _inside(tile_col * COLS, n, RUN0, SHIFT)
+        col1 = _inside(tile_col * COLS + RUN0, n, WIDTH1, SHIFT)
+        col2 = _inside(tile_col * COLS + RUN0 + RUN1, n, WIDTH2, SHIFT)
         if SPLIT:
             ld = tiles_cols * COLS
-            parts = parts_ptr + (part.to(gl.int64) * (tiles_rows * ROWS) + row) * ld + col
-            _store_part(sum0, parts, ld, GROUP_ROWS, RUN0, LAYOUT0)
+            parts = parts_ptr + (part.to(gl.int64) * (tiles_rows * ROWS) + row) * ld
+            _store_part(sum0, parts + col0, ld, GROUP_ROWS, RUN0, LAYOUT0)
             if RUN1:
-                _store_part(sum1, parts + RUN0, ld, GROUP_ROWS, RUN1, LAYOUT1)
+                _store_part(sum1, parts + col1, ld, GROUP_ROWS, RUN1, LAYOUT1)
             if RUN2:
-                _store_part(sum2, parts + RUN0 + RUN1, ld, GROUP_ROWS, RUN2, LAYOUT2)
+                _store_part(sum2, parts + col2, ld, GROUP_ROWS, RUN2, LAYOUT2)
         else:
-            _store(sum0, c0_desc, stage0.index(GROUP), memory, sizes, row, col,
+            _store(sum0, c0_desc, stage0.index(GROUP), memory, sizes, row, col0,
                    STORE, LAYOUT0, True)  # fmt: skip
             if RUN1:
-                _store(sum1, c1_desc, stage1.index(GROUP), memory, sizes, row, col + RUN0,
+                _store(sum1, c1_desc, stage1.index(GROUP), memory, sizes, row, col1,
                        STORE, LAYOUT1, not APART)  # fmt: skip
             if RUN2:
-                _store(sum2, c2_desc, stage2.index(GROUP), memory, sizes, row,
-                       col + RUN0 + RUN1, STORE, LAYOUT2, not APART)  # fmt: skip
+                _store(sum2, c2_desc, stage2.index(GROUP), memory, sizes, row, col2,
+                       STORE, LAYOUT2, not APART)  # fmt: skip
     if not SPLIT:
         tma.store_wait(0)
 
@@ -285,14 +305,16 @@ def warp_specialized_kernel(
     BLOCK_K: gl.constexpr, STAGES: gl.constexpr, A_K: gl.constexpr, B_K: gl.constexpr,
     C_TRANSPOSED: gl.constexpr, SCALED: gl.constexpr, SPLIT: gl.constexpr,
     APART: gl.constexpr, HAS_BETA: gl.constexpr, HAS_BIAS: gl.constexpr,
-    ACTIVATION: gl.constexpr, WORKER_REGISTERS: gl.constexpr,
+    ACTIVATION: gl.constexpr, SHIFT: gl.constexpr, WORKER_REGISTERS: gl.constexpr,
 ):  # fmt: skip
     """Grid (programs,): program p takes work items p, p + programs, ...: tiles, or their parts.
 
     A_K, B_K: the operand is contiguous along K. APART: each run has its own staging buffer;
-    otherwise one, of the widest run's size, serves them in turn.
+    otherwise one, of the widest run's size, serves them in turn. SHIFT: the last blocks of rows
+    and columns move inward, so that they reach past C by less than 8; what they share with their
+    neighbours is stored twice, so it must not be read in between as what is added.
     """
-    TILE: gl.constexpr = (GROUPS, GROUP_ROWS, RUN0, RUN1, RUN2, BLOCK_K, STAGES, A_K, B_K)
+    TILE: gl.constexpr = (GROUPS, GROUP_ROWS, RUN0, RUN1, RUN2, BLOCK_K, STAGES, A_K, B_K, SHIFT)
     BITS: gl.constexpr = a_desc.dtype.primitive_bitwidth
     STORE: gl.constexpr = (
         C_TRANSPOSED, SCALED, SPLIT, APART, BITS, HAS_BETA, HAS_BIAS, ACTIVATION,
@@ -349,7 +371,7 @@ def warp_specialized_kernel(
         gl.cdiv(k, BLOCK_K), SPLIT,
     )  # fmt: skip
     for slot in gl.static_range(STAGES):
-        _fetch_step(operands, rings, slot, tile_row * ROWS, tile_col * COLS,
+        _fetch_step(operands, rings, sizes, slot, tile_row * ROWS, tile_col * COLS,
                     (first + slot) * BLOCK_K, first + slot < last, TILE)  # fmt: skip
     begun = gl.minimum(last - first, STAGES)
     if GROUPS == 1:

@@ -234,12 +234,12 @@ def test_narrow_runs_across_k_are_refused(template, columns, taken):
             assert f"needs {name} contiguous along K" in refusal(*case)
 
 
-def test_matvec_takes_as_many_columns_as_its_block_has_and_no_more_than_two():
+def test_matvec_takes_columns_that_fill_more_than_half_its_block_and_no_more_than_eight():
     a = zeros(8, 64)
-    for held in (1, 2, 3, 4):
-        for n in (1, 2, 3, 4):
+    for held in (1, 2, 3, 4, 8, 16):
+        for n in (1, 2, 3, 4, 8, 9):
             config = KernelConfig("matvec", 4, held, 64, num_stages=1)
-            if n == held <= 2:
+            if held // 2 < n <= held <= 8 and held != 3:
                 prepare(a, zeros(64, n), config)
             else:
                 assert f"{n} columns" in refusal(a, zeros(64, n), config)

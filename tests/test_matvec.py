@@ -1,4 +1,4 @@
-"""Template "matvec" against float64: one or two columns of C, or rows where operands are swapped.
+"""Template "matvec" against float64: up to eight columns of C, or rows where operands are swapped.
 
 As in test_kernels.py, kernels are interpreted where there is no GPU.
 """
@@ -32,8 +32,9 @@ UNDERFLOW = 2.0**-25
 
 
 def matvec(rows, columns, depth, swap=False, num_warps=4):
-    """``rows`` of C a program along its long side, ``columns`` of them along the narrow one."""
-    block_m, block_n = (columns, rows) if swap else (rows, columns)
+    """``rows`` of C a program along its long side, and a block for so many along the narrow one."""
+    held = 1 << (columns - 1).bit_length()
+    block_m, block_n = (held, rows) if swap else (rows, held)
     return KernelConfig(
         "matvec", block_m, block_n, depth, num_warps=num_warps, num_stages=1, swap=swap
     )
@@ -67,7 +68,7 @@ def multiplies(problem, config, seed=0):
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("columns", [1, 2, 3, 8])
 @pytest.mark.parametrize("swap", [False, True])
 def test_every_layout_type_and_side_multiplies(swap, columns, layout, dtype):
     m, n = (columns, 37) if swap else (37, columns)
@@ -82,6 +83,8 @@ def test_every_layout_type_and_side_multiplies(swap, columns, layout, dtype):
         ((1, 2, 1), 64),
         ((1, 1, 777), 256),  # one row of one column
         ((37, 2, 1), 64),
+        ((37, 5, 65), 64),
+        ((3, 7, 300), 64),
         ((37, 1, 63), 64),  # K smaller than a block
         ((37, 2, 64), 64),  # K of a block
         ((37, 1, 65), 64),
@@ -98,7 +101,7 @@ def test_odd_sizes_multiply(sizes, depth, layout):
 @settings(max_examples=40 if INTERPRETED else 25, deadline=None)
 @given(
     long=st.integers(1, 90),
-    columns=st.integers(1, 2),
+    columns=st.integers(1, 8),
     k=st.integers(1, 900),
     layout=st.sampled_from(LAYOUTS),
     dtype=st.sampled_from(["fp16", "bf16", "fp32"]),
@@ -121,7 +124,7 @@ def test_any_narrow_product_is_right(
     assert multiplies(problem, matvec(rows, columns, depth, swap), seed)
 
 
-@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("columns", [1, 2, 6])
 @pytest.mark.parametrize("swap", [False, True])
 @pytest.mark.parametrize("margin", [1, 3, 8])
 def test_a_slice_of_a_larger_c_is_written_and_its_surroundings_stay(swap, columns, margin):

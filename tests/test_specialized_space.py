@@ -178,7 +178,13 @@ def test_packed_copies_16_bits_alone(problem):
         (replace(COLUMN, n=2), {}, "matvec"),  # a block of one column
         (replace(COLUMN, n=2), {"block_n": 2}, None),
         (COLUMN, {"block_n": 2}, "matvec"),
-        (replace(COLUMN, n=4), {"block_n": 4}, "matvec"),
+        (replace(COLUMN, n=4), {"block_n": 4}, None),
+        (replace(COLUMN, n=3), {"block_n": 4}, None),
+        (replace(COLUMN, n=3), {"block_n": 2}, "matvec"),
+        (replace(COLUMN, n=4), {"block_n": 8}, "matvec"),
+        (replace(COLUMN, n=8), {"block_n": 8}, None),  # 16 elements have 128 sums
+        (replace(COLUMN, n=8), {"block_n": 8, "block_m": 8}, "matvec"),
+        (replace(COLUMN, n=9), {"block_n": 16, "block_m": 1}, "matvec"),
         (Gemm(1, 4096, 4096), {"block_m": 1, "block_n": 4, "swap": True}, None),
         (Gemm(2, 4096, 4096), {"block_m": 2, "block_n": 4, "swap": True}, None),
         (Gemm(1, 4096, 4096), {"block_m": 1, "block_n": 4}, "matvec"),
@@ -347,9 +353,9 @@ def test_a_problem_gets_warp_specialized_or_packed_by_its_rows_and_never_both(pr
 
 
 @shapes
-def test_matvec_is_offered_for_two_columns_or_rows_at_most(problem):
+def test_matvec_is_offered_for_eight_columns_or_rows_at_most(problem):
     table = of_template(candidates(problem, H200), "matvec")
-    assert bool(len(table)) == (min(problem.m, problem.n) <= 2)
+    assert bool(len(table)) == (min(problem.m, problem.n) <= 8)
     kept, _ = prune(problem, candidates(problem, H200), H200)
     assert len(of_template(kept, "matvec")) == len(table)
 

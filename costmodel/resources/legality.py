@@ -27,9 +27,10 @@ _TMA_BOX_LIMIT = 256
 _GRID_X_LIMIT = 2**31 - 1  # same table: grid of blocks, x
 _GRID_Y_LIMIT = 65535  # CUDA programming guide, compute capabilities: grid of blocks, y
 _TMA_ROW_BYTES = 16  # same call: globalStrides must be multiples of 16
-#: columns of C and elements a thread that template "matvec" holds sums for (its own code)
-MATVEC_COLUMNS = 2
-_MATVEC_ELEMENTS = 64
+#: columns of C that template "matvec" takes; elements a thread, and sums of them, that leave room
+#: among 255 registers for addresses and the other operand
+MATVEC_COLUMNS = 8
+MATVEC_ELEMENTS, MATVEC_SUMS = 64, 128
 #: columns of the copy engine's widest swizzle, 128 bytes of 16-bit elements
 WHOLE_RUN = 64
 
@@ -92,13 +93,19 @@ def _warp_groups(problem: Gemm, table: ConfigTable, profile: HardwareProfile) ->
     return (specialized & ~sound).astype(np.int64), 0
 
 
+def matvec_columns(columns: Any) -> Any:
+    """The block that "matvec" holds so many columns in: the next power of two."""
+    return 1 << np.ceil(np.log2(np.maximum(columns, 1))).astype(np.int64)
+
+
 def _matvec(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
     """Columns of C past what "matvec" holds, or elements a thread past its registers."""
     matvec = table.is_template("matvec")
-    columns = np.where(table.swap != 0, problem.m, problem.n)
+    columns = matvec_columns(np.where(table.swap != 0, problem.m, problem.n))
     rows, held = kernel_blocks(table)
     elements = rows * table.block_k // np.maximum(table.num_warps * profile.warp_size, 1)
-    wrong = (columns > MATVEC_COLUMNS) | (held != columns) | (elements > _MATVEC_ELEMENTS)
+    wrong = (columns > MATVEC_COLUMNS) | (held != columns)
+    wrong |= (elements > MATVEC_ELEMENTS) | (elements * held > MATVEC_SUMS)
     if problem.element_bytes == 1 or problem.precision == "tf32x3":
         wrong = np.ones(len(table), dtype=bool)
     return (matvec & wrong).astype(np.int64), 0
@@ -159,7 +166,7 @@ RULES: tuple[Rule, ...] = (
     Rule("smallest_dot", "elements short", "the least block that tl.dot takes", _smallest_dot),
     Rule("warp_groups", "", "no warp groups or runs of columns make this tile", _warp_groups),
     Rule("packed", "", "only 16-bit operands are copied into aligned rows", _packed),
-    Rule("matvec", "", "matvec holds two columns and 64 elements a thread", _matvec),
+    Rule("matvec", "", "matvec holds up to 8 columns and 128 sums a thread", _matvec),
     Rule("copy_engine", "", "the chip has no tensor-descriptor copy engine", _has_copy_engine),
     Rule("programs", "programs", "the grid has a largest size", _programs),
     Rule("batch", "entries", "the batch is a grid dimension", _batch),
