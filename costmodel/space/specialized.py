@@ -30,6 +30,10 @@ _MOST_STAGES = 16
 _PLAIN_WIDTHS = (64, 128, 192, 256, 320)
 #: width is cut into up to so many tiles that leave little over
 _MOST_TILES = 12
+#: or into those that fill so many waves: past that, what the last one leaves empty is little
+_FILLED_WAVES = (1, 2, 3)
+#: narrower tiles of a wide C read each row of operands too often for any fill to pay
+_LEAST_CUT = 48
 
 
 def warp_group_candidates(
@@ -58,7 +62,7 @@ def _oriented(
 ) -> ConfigTable:
     tall, wide = (problem.n, problem.m) if swap else (problem.m, problem.n)
     deep = 128 // problem.element_bytes  # a row of the copy engine's widest swizzle
-    across = _widths(wide) if widths is None else widths
+    across = _widths(tall, wide, profile.units) if widths is None else widths
     axes = (range(len(_GROUPS)), across, (deep, 2 * deep), (1, 2), _SPLITS, (1, 2))
     group, columns, block_k, blocks, split, parts = (
         axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")
@@ -119,13 +123,18 @@ def makeable_widths(width: int) -> list[int]:
     return sorted(near)
 
 
-def _widths(wide: int) -> list[int]:
-    """Widths of a tile: plain ones, and those that cut ``wide`` with little left over."""
+def _widths(tall: int, wide: int, units: int) -> list[int]:
+    """Widths of a tile: plain ones, and those that leave little over of C, or of a wave."""
     every = np.arange(8, _WIDEST + 8, 8)
     made = every[column_runs(every).sum(axis=0) == every]
     found = {width for width in _PLAIN_WIDTHS if width < wide + 64}
-    for tiles in range(1, _MOST_TILES + 1):
-        fitting = made[made * tiles >= wide]
+    cuts = set(range(1, _MOST_TILES + 1))
+    # as many columns of tiles as make whole waves with the rows of tiles that there are
+    for groups, group_rows in _GROUPS:
+        rows_of_tiles = -(-tall // (groups * group_rows))
+        cuts |= {units * waves // rows_of_tiles for waves in _FILLED_WAVES}
+    for tiles in cuts - {0}:
+        fitting = made[(made * tiles >= wide) & ((made >= _LEAST_CUT) | (tiles <= _MOST_TILES))]
         if len(fitting):
             found.add(int(fitting[0]))
             # columns in whole runs of 32 and more read their operands faster

@@ -1,13 +1,16 @@
 """Our kernels against the vendor's GEMM on the sets of ``data/shapes/vendor.csv``.
 
-Three steps, of which the first and last need the GPU:
+Four steps, of which all but ``plan`` need the GPU:
 
+    python data/results/vendor.py trace FOLDER       # which kernels the vendor's library launches
     python data/results/vendor.py search FOLDER      # times the most promising configurations
     python data/results/vendor.py plan FOLDER        # winners, and predictions with no such run
     python data/results/vendor.py final FOLDER       # both measured again, beside the vendor's
 
-``final`` writes ``vendor_<device>.csv``. Each of its times is the median of three visits, ours
-and the vendor's in turn, cold L2.
+``trace`` writes ``vendor_kernels_<device>.csv``; with ``--kernels`` that file, a search looks at
+the vendor's tiles too, and with ``--again N`` at the N fastest of ``--runs``. ``final`` writes
+``vendor_<device>.csv``. Each of its times is the median of three visits, ours and the vendor's in
+turn, cold L2.
 """
 
 from __future__ import annotations
@@ -24,10 +27,12 @@ import numpy as np
 
 import costmodel as cm
 from costmodel.config import TEMPLATES, ConfigTable, KernelConfig
+from costmodel.errors import NoCandidateError
 from costmodel.physics.estimate import estimate_columns
 from costmodel.shapes import Shape, read_shapes
 from costmodel.space.candidates import candidates
 from costmodel.space.prune import prune
+from costmodel.space.seeded import seeded_candidates
 
 PROFILE = "h200-sxm"
 VISITS = 3
@@ -47,10 +52,33 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def promising(problem: cm.Gemm, wanted: dict[str, int], spread: bool = False) -> list[KernelConfig]:
-    """The first configurations of every template by the physics estimate, or a spread of them."""
+def promising(
+    problem: cm.Gemm,
+    wanted: dict[str, int],
+    spread: bool = False,
+    tile: tuple[int, int] | None = None,
+) -> list[KernelConfig]:
+    """The first configurations of every template by the physics estimate, or a spread of them.
+
+    With the vendor's ``tile``, also the first of those that use it.
+    """
     profile = cm.load_profile(PROFILE)
-    legal, _ = prune(problem, candidates(problem, profile), profile)
+    found = []
+    if tile is not None:
+        found = _first(problem, seeded_candidates(problem, profile, tile), dict.fromkeys(wanted, 3))
+    return list(
+        dict.fromkeys(found + _first(problem, candidates(problem, profile), wanted, spread))
+    )
+
+
+def _first(
+    problem: cm.Gemm, table: ConfigTable, wanted: dict[str, int], spread: bool = False
+) -> list[KernelConfig]:
+    profile = cm.load_profile(PROFILE)
+    try:
+        legal, _ = prune(problem, table, profile)
+    except NoCandidateError:  # none of the vendor's tile
+        return []
     order = np.argsort(estimate_columns(problem, legal, profile).time_us, kind="stable")
     found: list[KernelConfig] = []
     for template, count in wanted.items():
@@ -76,9 +104,54 @@ def _different(table: ConfigTable, count: int) -> list[KernelConfig]:
     return found
 
 
+def trace(folder: Path, shapes: list[Shape]) -> None:
+    """Write what the vendor's library launches for every shape, and the product's tile."""
+    from costmodel.measure.vendor_kernels import VendorGemm, launches_of
+    from costmodel.measure.vendor_trace import traced_kernels
+
+    with (folder / f"vendor_kernels_{PROFILE}.csv").open("w", newline="", encoding="utf-8") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(("m", "n", "k", "dtype", "layout", "tile_m", "tile_n", "kernels"))
+        for shape in shapes:
+            p = shape.problem
+            launched = VendorGemm(launches_of(traced_kernels(p, 0)))
+            names = " + ".join(launch.kernel.name[:120] for launch in launched.launches)
+            tile = launched.tile or (None, None)
+            writer.writerow((p.m, p.n, p.k, p.dtype, p.layout, *tile, names))
+            out.flush()
+
+
+def vendor_tiles(path: Path | None) -> dict[tuple[str, ...], tuple[int, int]]:
+    """The vendor's tile by (m, n, k, dtype, layout) as ``trace`` wrote them."""
+    if path is None:
+        return {}
+    with path.open(newline="", encoding="utf-8") as lines:
+        return {
+            tuple(line[name] for name in ("m", "n", "k", "dtype", "layout")): (
+                int(line["tile_m"]), int(line["tile_n"])
+            )
+            for line in csv.DictReader(lines)
+            if line["tile_m"]
+        }  # fmt: skip
+
+
+def fastest(runs: list[Path], count: int) -> dict[cm.Gemm, list[KernelConfig]]:
+    """The ``count`` fastest configurations of every problem among measured rows."""
+    from costmodel.records.groups import groups_of
+    from costmodel.records.store import read_runs
+
+    if not count:
+        return {}
+    return {
+        group.problem: list(group.table[np.argsort(group.time_us, kind="stable")[:count]])
+        for group in groups_of(read_runs(runs), PROFILE)
+    }
+
+
 def search(
-    folder: Path, shapes: list[Shape], seconds: float, wanted: dict[str, int], spread: bool
-) -> None:
+    folder: Path, shapes: list[Shape], seconds: float, wanted: dict[str, int], spread: bool,
+    tiles: dict[tuple[str, ...], tuple[int, int]], before: dict[cm.Gemm, list[KernelConfig]],
+) -> None:  # fmt: skip
     """Time the promising configurations of every shape; goes on where it stopped."""
     from costmodel.measure.bench import new_run_id
     from costmodel.measure.collect import Job, collect
@@ -86,7 +159,12 @@ def search(
     from costmodel.records.log import RunLog
     from costmodel.records.store import read_runs, write_shards
 
-    jobs = [Job(s.problem, tuple(promising(s.problem, wanted, spread))) for s in shapes]
+    jobs = []
+    for shape in shapes:
+        p = shape.problem
+        tile = tiles.get((str(p.m), str(p.n), str(p.k), p.dtype, p.layout))
+        configs = before.get(p, []) + promising(p, wanted, spread, tile)
+        jobs.append(Job(p, tuple(dict.fromkeys(configs))))
     print(len(jobs), "shapes,", sum(len(job.configs) for job in jobs), "configurations", flush=True)
     log = folder / "search.jsonl"
     report = collect(
@@ -202,7 +280,7 @@ def summary(lines: Iterable[dict[str, Any]]) -> None:
 def main() -> None:
     """Run one step."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("step", choices=("search", "plan", "final"))
+    parser.add_argument("step", choices=("trace", "search", "plan", "final"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--shapes", default="vendor")
     parser.add_argument("--sets", nargs="*")
@@ -211,15 +289,28 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, nargs="*", default=[])
     parser.add_argument("--templates", nargs="*", choices=list(SEARCHED))
     parser.add_argument("--times", type=float, default=1.0, help="a wider or narrower search")
+    parser.add_argument("--again", type=int, default=0, help="the fastest of --runs, so many")
+    parser.add_argument("--kernels", type=Path, help="what ``trace`` wrote")
     parser.add_argument("--spread", action="store_true", help="rows to train on, not winners")
     options = parser.parse_args()
     shapes = [s for s in read_shapes(options.shapes) if s.family in (options.sets or [s.family])]
     shapes = shapes[:: options.every]
     options.folder.mkdir(parents=True, exist_ok=True)
-    if options.step == "search":
+    if options.step == "trace":
+        trace(options.folder, shapes)
+    elif options.step == "search":
         names = options.templates or SEARCHED
         wanted = {name: max(1, round(SEARCHED[name] * options.times)) for name in names}
-        search(options.folder, shapes, options.seconds, wanted, options.spread)
+        tiles = vendor_tiles(options.kernels)
+        search(
+            options.folder,
+            shapes,
+            options.seconds,
+            wanted,
+            options.spread,
+            tiles,
+            fastest(options.runs, options.again),
+        )
     elif options.step == "plan":
         plan(options.folder, shapes, options.runs)
     else:
