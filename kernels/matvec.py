@@ -23,7 +23,7 @@ def _column(x_ptr, col, ks, ldx, k, X_TRANSPOSED: tl.constexpr, EVEN_K: tl.const
 def _zeros(COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
     sums = ()
     for _ in tl.static_range(COLUMNS):
-        sums = sums + (tl.zeros((BLOCK_M, BLOCK_K), dtype=tl.float32),)
+        sums = sums + (tl.zeros((BLOCK_M, BLOCK_K), dtype=tl.float32),)  # type: ignore[assignment]
     return sums
 
 
@@ -35,7 +35,7 @@ def _added(sums, a, x_ptr, n, ks, ldx, k, COLUMNS: tl.constexpr,
     for col in tl.static_range(COLUMNS):
         # a column that is not there repeats the last, and is not stored
         x = _column(x_ptr, tl.minimum(n - 1, col), ks, ldx, k, X_TRANSPOSED, EVEN_K)
-        new = new + (sums[col] + a * x[None, :],)
+        new = new + (sums[col] + a * x[None, :],)  # type: ignore[assignment]
     return new
 
 

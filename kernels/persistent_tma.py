@@ -54,7 +54,8 @@ def _finish(accumulator, c_desc, added_desc, bias_ptr, entry, row, col, m, n, al
         rows = row + tl.arange(0, ROWS)
         cols = col + tl.arange(0, COLS)
         result = with_bias(result.to(tl.float32), bias_ptr, rows, cols, m, n, C_TRANSPOSED)
-    result = activated(result, ACTIVATION)
+    if ACTIVATION:
+        result = activated(result.to(tl.float32), ACTIVATION)
     if HAS_BETA:
         if C_TRANSPOSED:
             old = _load(added_desc, entry, row, col, True, BATCHED, COLS, ROWS).T

@@ -67,7 +67,8 @@ def split_k_kernel(
     tl.debug_barrier()
     arrived = tl.atomic_add(arrivals_ptr + slot, 1, sem="acq_rel", scope="gpu")
     if arrived == split_k - 1:
-        total = tl.zeros((BLOCK_M, BLOCK_N), dtype=ACCUMULATOR)
+        # parts are summed in 32 bits whatever each was summed in
+        total = tl.zeros((BLOCK_M, BLOCK_N), dtype=parts_ptr.dtype.element_ty)
         for other in range(split_k):
             # .cg: parts come from other multiprocessors, never from this one's L1
             total += tl.load(tile_parts + other * BLOCK_M * BLOCK_N, cache_modifier=".cg")

@@ -209,6 +209,28 @@ def test_int8_sums_exactly_in_int32(config):
     assert is_right(out, a, b)
 
 
+@variants(VARIANTS)
+def test_sums_in_fp16_are_a_choice_and_less_exact_than_sums_in_fp32(config):
+    problem = Gemm(96, 80, 2048, accumulate="fp16")
+    a, b, out = make_operands(problem, DEVICE, torch.Generator(DEVICE).manual_seed(1))
+    reference = Reference(problem, a, b, out)
+    rough = reference.error(gemm(a, b, config, accumulate="fp16")).item()
+    exact = reference.error(gemm(a, b, config)).item()
+    assert exact <= tolerance(Gemm(96, 80, 2048)) < tolerance(problem)
+    assert rough <= tolerance(problem)
+    # the interpreter adds in fp32 and rounds once a step
+    assert rough > (1.2 if INTERPRETED else 3.0) * exact
+
+
+@pytest.mark.parametrize(
+    ("dtype", "template"), [("bf16", "tile"), ("fp16", "matvec"), ("fp16", "warp_specialized")]
+)
+def test_what_does_not_sum_in_fp16_says_so(dtype, template):
+    a, b, _ = make_operands(Gemm(64, 64, 64, dtype=dtype), "meta")
+    with pytest.raises(ConfigError, match="in fp16: only tile, split_k, persistent_tma do"):
+        prepare(a, b, KernelConfig(template, 64, 64, 64, num_stages=2), accumulate="fp16")
+
+
 @pytest.mark.parametrize("out_dtype", ["fp32", "bf16"])
 @variants(VARIANTS)
 def test_c_may_be_of_another_type_than_a_and_b(config, out_dtype):

@@ -22,6 +22,10 @@ def collect(
         int | None,
         typer.Option(min=1, help="Legal configurations to sample a shape; all by default."),
     ] = None,
+    kernels: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="Share of all kernels to sample from: fewer to compile."),
+    ] = 1.0,
     profile: Annotated[str | None, typer.Option(help="Chip; the GPU at hand by default.")] = None,
     have: Annotated[
         list[Path] | None, typer.Option(help="Logs or shards whose rows need no new measurement.")
@@ -77,7 +81,7 @@ def collect(
         groups = [g for g in groups_of(frame, chip.name) if g.problem in set(problems)]
         jobs = winners_jobs(groups, winners)
     else:
-        jobs = [sample_job(problem, chip, configs, seed) for problem in problems]
+        jobs = [sample_job(problem, chip, configs, seed, kernels) for problem in problems]
     path = log or user_dir() / "log.jsonl"
     total = sum(len(job.configs) for job in jobs)
     console = Console(stderr=True)

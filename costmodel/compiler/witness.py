@@ -71,7 +71,8 @@ def storageless_launch(problem: Gemm, config: KernelConfig, units: int | None = 
     a, b, out = make_operands(problem, device="meta")
     return prepare(
         a, b, config, out=out, alpha=problem.alpha, beta=problem.beta,
-        precision=problem.precision, units=units, **epilogue_options(problem, "meta"),
+        precision=problem.precision, accumulate=problem.accumulate, units=units,
+        **epilogue_options(problem, "meta"),
     )  # fmt: skip
 
 

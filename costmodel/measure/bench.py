@@ -47,7 +47,7 @@ class ProblemBench:
         try:
             launch = prepare(
                 self.a, self.b, config, out=self.out, alpha=problem.alpha, beta=problem.beta,
-                precision=problem.precision, **self.epilogue,
+                precision=problem.precision, accumulate=problem.accumulate, **self.epilogue,
             ).run  # fmt: skip
         except Exception as error:
             return self._failure(config, columns, "constraints", error)

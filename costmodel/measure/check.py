@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from costmodel.dtypes import DTYPES
@@ -10,6 +11,8 @@ from costmodel.problem import Gemm
 #: a correct result may be off by this many roundings of its output type; sums are in fp32, so
 #: the storing rounding dominates (relative Frobenius error of fp16 GEMMs measures 0.2 to 0.3 eps)
 _ROUNDINGS = 2.0
+#: products that the matrix unit adds exactly before it rounds to fp16: one instruction's K
+_FP16_STEPS = 4.0
 
 
 def tolerance(problem: Gemm) -> float:
@@ -19,6 +22,9 @@ def tolerance(problem: Gemm) -> float:
         return 0.0
     if problem.dtype == "fp32" and problem.precision != "ieee":
         return max(out, 2.0**-10) * _ROUNDINGS  # tf32 rounds operands to 10 bits
+    if problem.accumulate == "fp16":
+        # each of K roundings of a growing sum adds its own: they add up as a random walk does
+        return out * _ROUNDINGS * max(1.0, math.sqrt(problem.k) / _FP16_STEPS)
     return out * _ROUNDINGS
 
 

@@ -54,6 +54,7 @@ class Ranker:
         Only plain products were measured: one entry, C written and not read.
         """
         plain = problem.batch == 1 and problem.beta == 0 and problem.alpha == 1
+        plain &= problem.accumulate != "fp16"
         return (
             plain
             and profile.architecture in self.manifest.get("architectures", ())

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from costmodel.config import ConfigTable
+from costmodel.config import TEMPLATES, ConfigTable
 from costmodel.errors import UnsupportedError
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
@@ -27,6 +27,8 @@ _TMA_BOX_LIMIT = 256
 _GRID_X_LIMIT = 2**31 - 1  # same table: grid of blocks, x
 _GRID_Y_LIMIT = 65535  # CUDA programming guide, compute capabilities: grid of blocks, y
 _TMA_ROW_BYTES = 16  # same call: globalStrides must be multiples of 16
+#: templates that can keep running sums in fp16
+SUMS_IN_FP16 = ("tile", "split_k", "persistent_tma")
 #: columns of C that template "matvec" takes; elements a thread, and sums of them, that leave room
 #: among 255 registers for addresses and the other operand
 MATVEC_COLUMNS = 8
@@ -111,6 +113,12 @@ def _matvec(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need
     return (matvec & wrong).astype(np.int64), 0
 
 
+def _accumulate(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+    """Sums in fp16 are the choice of few templates."""
+    able = np.isin(table.template, [TEMPLATES.index(name) for name in SUMS_IN_FP16])
+    return ((problem.accumulate == "fp16") & ~able).astype(np.int64), 0
+
+
 def _batch(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
     """The batch is a grid dimension, except where a persistent grid walks it."""
     return np.where(table.is_template("persistent_tma"), 0, problem.batch), _GRID_Y_LIMIT
@@ -167,6 +175,7 @@ RULES: tuple[Rule, ...] = (
     Rule("warp_groups", "", "no warp groups or runs of columns make this tile", _warp_groups),
     Rule("packed", "", "only 16-bit operands are copied into aligned rows", _packed),
     Rule("matvec", "", "matvec holds up to 8 columns and 128 sums a thread", _matvec),
+    Rule("accumulate", "", "the template sums in fp32 alone", _accumulate),
     Rule("copy_engine", "", "the chip has no tensor-descriptor copy engine", _has_copy_engine),
     Rule("programs", "programs", "the grid has a largest size", _programs),
     Rule("batch", "entries", "the batch is a grid dimension", _batch),
@@ -186,8 +195,10 @@ def check_problem(problem: Gemm, profile: HardwareProfile) -> None:
         wanted = f"fp32 as {precision_of(problem, profile)}"
         if profile.backend == "hip" and problem.precision == "tf32x3":
             raise UnsupportedError(f"{profile.name} cannot multiply {wanted}; use 'ieee'")
-    if problem.accumulate == "fp16":
-        raise UnsupportedError("no template accumulates in fp16; leave accumulate out for fp32")
+    if problem.accumulate == "fp16" and problem.dtype != "fp16":
+        raise UnsupportedError(
+            f"only fp16 is summed in fp16, not {problem.dtype}; leave accumulate out for fp32"
+        )
     if profile.memory_bytes and problem.compulsory_bytes > profile.memory_bytes:
         raise UnsupportedError(
             f"{problem} takes {problem.compulsory_bytes / 1e9:.0f} GB, and {profile.name} has "

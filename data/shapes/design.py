@@ -18,6 +18,12 @@ SEED = 20261129
 TRAIN, HELDOUT = 340, 48
 #: a second round, of the families that a model fitted on the first missed by most
 MORE, MORE_FAMILIES = 200, ("odd", "unaligned", "skinny", "odd", "prefill")
+#: a third round, of every type and layout: 1,040 shapes to train on and 110 held out in all
+WIDER_TRAIN, WIDER_HELDOUT = 500, 62
+WIDER_FAMILIES = (
+    "decode", "narrow", "prefill", "long_k", "odd", "skinny", "wave_edge", "unaligned", "cube",
+    "flat", "narrow", "prefill", "spread", "odd",
+)  # fmt: skip
 #: longest product, in FLOP: 1.5 ms at the H200's rate, so that a configuration stays cheap
 LARGEST_FLOP = 1.2e12
 #: exhaustive measuring times every slow configuration too
@@ -50,12 +56,18 @@ def draw(family: str, rng: np.random.Generator) -> tuple[int, int, int]:
     n, k = LAYERS[rng.integers(len(LAYERS))]
     if family == "decode":
         return int(rng.choice([1, 1, 2, 4, 8, 16, 24, 32, 48, 64])), n, k
+    if family == "narrow":
+        few, many = int(rng.integers(1, 9)), step(log_uniform(rng, 64, 40000), 8)
+        return (few, many, k) if rng.random() < 0.6 else (many, few, k)
     if family == "skinny":
         return step(log_uniform(rng, 65, 640), int(rng.choice([1, 2, 8]))), n, k
     if family == "prefill":
         return step(log_uniform(rng, 96, 8192), int(rng.choice([1, 8, 16, 64]))), n, k
     if family == "square":
         size = step(log_uniform(rng, 128, 8192), 64)
+        return size, size, size
+    if family == "cube":
+        size = step(log_uniform(rng, 128, 6000), 8)
         return size, size, size
     if family == "odd":
         return tuple(log_uniform(rng, low, 4000) | 1 for low in (17, 33, 65))  # type: ignore[return-value]
@@ -95,9 +107,24 @@ def near(shape: tuple[int, int, int], others: np.ndarray, within: float) -> bool
     return bool((ratio.max(axis=1) <= np.log1p(within)).any())
 
 
+def plain_kind(rng: np.random.Generator, shape: tuple[int, int, int]) -> tuple[str, str]:
+    """A type and a layout: bf16 runs as fp16 does, and each kernel compiles."""
+    layout = "nn" if rng.random() < 0.4 else "nt"
+    return "bf16" if layout == "nt" and rng.random() < 0.2 else "fp16", layout
+
+
+def any_kind(rng: np.random.Generator, shape: tuple[int, int, int]) -> tuple[str, str]:
+    """A type and a layout of all that a library multiplies with the matrix unit at full rate."""
+    layout = str(rng.choice(["nt", "nn", "tn", "tt"], p=[0.55, 0.25, 0.1, 0.1]))
+    # the vendor's fp8 product takes rows of 16 elements and B along K alone
+    if layout == "nt" and shape[1] % 16 == 0 and shape[2] % 16 == 0 and rng.random() < 0.4:
+        return "fp8_e4m3", layout
+    return str(rng.choice(["fp16", "bf16"], p=[0.6, 0.4])), layout
+
+
 def pick(
     count: int, taken: list, apart: np.ndarray, largest: float, rng, public: list,
-    families: tuple[str, ...] = FAMILIES,
+    families: tuple[str, ...] = FAMILIES, kind=plain_kind,
 ) -> list:  # fmt: skip
     """``count`` shapes, half published, no two of them within 3 % and none near ``apart``."""
     chosen: list[dict[str, object]] = []
@@ -116,9 +143,7 @@ def pick(
         own = np.array(taken + [(c["m"], c["n"], c["k"]) for c in chosen], dtype=float)
         if 2.0 * m * n * k > largest or near(shape, own, 0.03) or near(shape, apart, 0.10):
             continue
-        # bf16 runs as fp16 does: one layout of it is enough to show that, and each kernel compiles
-        layout = "nn" if rng.random() < 0.4 else "nt"
-        dtype = "bf16" if layout == "nt" and rng.random() < 0.2 else "fp16"
+        dtype, layout = kind(rng, shape)
         chosen.append(
             {
                 "m": m, "n": n, "k": k,
@@ -138,7 +163,7 @@ def write(name: str, rows: list) -> None:
 
 
 def main() -> None:
-    """Draw both sets, the held-out one first: the other keeps away from it."""
+    """Draw both sets, a round's held-out shapes first: the other set keeps away from them."""
     rng = np.random.default_rng(SEED)
     public = published()
     none = np.empty((0, 3))
@@ -147,6 +172,16 @@ def main() -> None:
     train = pick(TRAIN, [], apart, LARGEST_FLOP, rng, public)
     known = [(r["m"], r["n"], r["k"]) for r in train]
     train += pick(MORE, known, apart, LARGEST_HELDOUT_FLOP, rng, public, MORE_FAMILIES)
+    seen = np.array([(r["m"], r["n"], r["k"]) for r in train], dtype=float)
+    held = [(r["m"], r["n"], r["k"]) for r in heldout]
+    heldout += pick(
+        WIDER_HELDOUT, held, seen, LARGEST_HELDOUT_FLOP, rng, public, WIDER_FAMILIES, any_kind
+    )
+    apart = np.array([(r["m"], r["n"], r["k"]) for r in heldout], dtype=float)
+    known = [(r["m"], r["n"], r["k"]) for r in train]
+    train += pick(
+        WIDER_TRAIN, known, apart, LARGEST_HELDOUT_FLOP, rng, public, WIDER_FAMILIES, any_kind
+    )
     write("heldout.csv", heldout)
     write("train.csv", train)
 
