@@ -143,7 +143,7 @@ def store_tile(
         result = result.to(tl.float32) * alpha
     if HAS_BIAS:
         result = with_bias(result.to(tl.float32), bias_ptr, rows, cols, m, n, C_TRANSPOSED)
-    if ACTIVATION:
+    if ACTIVATION != "":
         result = activated(result.to(tl.float32), ACTIVATION)
     if HAS_BETA:
         added = tl.load(added_base + offsets, mask=inside, other=0.0).to(tl.float32)

@@ -54,7 +54,7 @@ def _finish(accumulator, c_desc, added_desc, bias_ptr, entry, row, col, m, n, al
         rows = row + tl.arange(0, ROWS)
         cols = col + tl.arange(0, COLS)
         result = with_bias(result.to(tl.float32), bias_ptr, rows, cols, m, n, C_TRANSPOSED)
-    if ACTIVATION:
+    if ACTIVATION != "":
         result = activated(result.to(tl.float32), ACTIVATION)
     if HAS_BETA:
         if C_TRANSPOSED:
