@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+import triton
+from triton.compiler import CompiledKernel
 
 from costmodel.config import KernelConfig
 from costmodel.dropin.case import Case
@@ -39,15 +41,38 @@ class _Descriptor:
     facts: dict[str, Any]
 
 
-@dataclass(frozen=True)
+#: releases whose compiled kernels are known to take every argument, constants too, in order
+_DIRECT_RELEASES = ("3.6.",)
+
+
+@dataclass
 class _Step:
-    """One kernel. ``fills`` are (argument, place of what it gets) pairs."""
+    """One kernel. ``fills`` are (argument, place of what it gets) pairs.
+
+    What decides which compiled kernel Triton takes, a plan has fixed: so it is asked once, and
+    later calls launch what it took, which costs a third of asking again.
+    """
 
     kernel: Any
     grid: tuple[int, ...]
     args: tuple[Any, ...]
     constants: dict[str, Any]
     fills: tuple[tuple[int, int], ...]
+    compiled: Any = None
+    trailing: tuple[Any, ...] = ()
+
+    def launch(self, held: list[Any]) -> None:
+        args = list(self.args)
+        for position, place in self.fills:
+            args[position] = held[place]
+        if self.compiled is not None:
+            self.compiled(*args, *self.trailing)
+            return
+        taken = self.kernel[self.grid](*args, **self.constants)
+        if isinstance(taken, CompiledKernel) and triton.__version__.startswith(_DIRECT_RELEASES):
+            names = self.kernel.arg_names[len(args) :]
+            self.trailing = tuple(self.constants[name] for name in names)
+            self.compiled = taken[(*self.grid, 1, 1)[:3]]
 
 
 class Plan:
@@ -122,10 +147,7 @@ class Plan:
             descriptor.base = held[made.place]
             held.append(descriptor)
         for step in self._steps:
-            args = list(step.args)
-            for position, place in step.fills:
-                args[position] = held[place]
-            step.kernel[step.grid](*args, **step.constants)
+            step.launch(held)
         return out
 
     def _step(self, step: Launch, places: dict[int, int]) -> _Step:

@@ -60,21 +60,21 @@ def _knob(name: str, value: Any) -> str:
     return f"{value} bits" if name == "load_bits" else str(value)
 
 
+_BLOCKS = {
+    "block_m": (16, 32, 64, 128, 256),
+    "block_n": (16, 32, 64, 128, 256),
+    "block_k": (16, 32, 64, 128),
+}
 STEPS: tuple[Step, ...] = (
-    Step(
-        "blocks",
-        {
-            "block_m": (16, 32, 64, 128, 256),
-            "block_n": (16, 32, 64, 128, 256),
-            "block_k": (16, 32, 64, 128),
-        },
-    ),
+    Step("blocks", _BLOCKS),
     Step("load width", {"load_bits": (16, 32, 64, 128)}),
     Step(
         "pipeline depth",
         {"num_stages": (1, 2, 3, 4, 5, 6, 8, 12)},
         "loads this narrow are not pipelined, or no other depth fits",
     ),
+    # what narrow loads held back
+    Step("blocks again", _BLOCKS),
     Step("warps", {"num_warps": (1, 2, 4, 8, 16)}),
     Step(
         "order of tiles",
@@ -83,12 +83,14 @@ STEPS: tuple[Step, ...] = (
     ),
     Step("operand swap", {"swap": (False, True)}),
     Step("split of K", {"template": ("split_k",), "split_k": (2, 4, 8, 16, 32, 64)}),
-    Step("accumulation", {}, "fp32 sums (int32 of integers); fp16 accumulation is not offered"),
+    Step("accumulation", {}, "sums in fp16 are a choice of the problem, never of a kernel for it"),
     Step(
         "template",
         {"template": tuple(name for name in TEMPLATES if name not in ("tile", "split_k"))},
         "no other template takes this configuration",
     ),
+    Step("its blocks", _BLOCKS),
+    Step("its depth", {"num_stages": (2, 3, 4, 5, 6, 8)}, "no other depth fits"),
     Step("epilogue", {"epilogue_parts": (1, 2)}, "this template stores a tile whole"),
 )
 #: the last rung: whole configurations, the model's first choices among them

@@ -1,15 +1,16 @@
 """Our kernels against the vendor's GEMM on the sets of ``data/shapes/vendor.csv``.
 
-Four steps, of which all but ``plan`` need the GPU:
+Five steps, of which ``trace``, ``search`` and ``final`` need the GPU:
 
     python data/results/vendor.py trace FOLDER       # which kernels the vendor's library launches
     python data/results/vendor.py search FOLDER      # times the most promising configurations
     python data/results/vendor.py plan FOLDER        # winners, and predictions with no such run
     python data/results/vendor.py final FOLDER       # both measured again, beside the vendor's
+    python data/results/vendor.py table data/results # a FOLDER's table into docs/kernels.md
 
 ``trace`` writes ``vendor_kernels_<device>.csv``; with ``--kernels`` that file, a search looks at
 the vendor's tiles too, and with ``--again N`` at the N fastest of ``--runs``. ``final`` writes
-``vendor_<device>.csv``. Each of its times is the median of three visits, ours and the vendor's in
+``vendor_h200.csv``. Each of its times is the median of three visits, ours and the vendor's in
 turn, cold L2.
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import re
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
@@ -36,6 +38,11 @@ from costmodel.space.seeded import seeded_candidates
 
 PROFILE = "h200-sxm"
 VISITS = 3
+#: ratios count up to this in a mean: one shape must not carry a set
+CAP = 1.5
+TABLE = "vendor_h200.csv"
+PAGE = Path(__file__).parents[2] / "docs" / "kernels.md"
+BLOCK = re.compile(r"<!-- vendor table -->\n.*?\n<!-- end -->", re.DOTALL)
 #: configurations searched a shape, by template: the first by physics, each a different tile
 SEARCHED = {
     "tile": 4, "split_k": 5, "persistent_tma": 4, "warp_specialized": 20, "matvec": 24,
@@ -221,7 +228,7 @@ def final(folder: Path, shapes: list[Shape]) -> None:
                 rows = list(process.measure(shape.problem, asked))
                 lines.append(_line(shape, pair, rows, process.facts))
     pool.close()
-    with (folder / f"vendor_{PROFILE}.csv").open("w", newline="", encoding="utf-8") as stream:
+    with (folder / TABLE).open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(lines)
@@ -252,35 +259,73 @@ def _line(
     }  # fmt: skip
 
 
-def summary(lines: Iterable[dict[str, Any]]) -> None:
-    """Print, a set at a time: capped geometric means, the least ratio, shares of the roofline."""
+def figures(lines: Iterable[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """By set, and of all: capped geometric means, least ratios, shares of the roofline."""
     by_set: dict[str, list[dict[str, Any]]] = {}
     for line in lines:
         if line["ours_us"] and line["vendor_us"]:
             by_set.setdefault(line["set"], []).append(line)
     everything = [line for some in by_set.values() for line in some]
-    print("set         n   ours  least faster | predicted least | roofline: ours vendor")
+
+    def mean(values: Any) -> float:
+        return float(np.exp(np.nanmean(np.log(values))))
+
+    found = {}
     for name, some in [*by_set.items(), ("all", everything)]:
         ours, predicted, vendor, roof = (
             np.array([float(line[key] or "nan") for line in some])
             for key in ("ours_us", "predicted_us", "vendor_us", "roofline_us")
         )
         ratio, foreseen = vendor / ours, vendor / predicted
+        found[name] = {
+            "shapes": len(some),
+            "ours": mean(ratio.clip(max=CAP)), "least": float(ratio.min()),
+            "faster": float((ratio > 1).mean()),
+            "predicted": mean(foreseen.clip(max=CAP)),
+            "predicted_least": float(np.nanmin(foreseen)),
+            "roofline": mean(roof / ours), "vendor_roofline": mean(roof / vendor),
+        }  # fmt: skip
+    return found
 
-        def mean(values: Any) -> float:
-            return float(np.exp(np.nanmean(np.log(values))))
 
+def summary(lines: Iterable[dict[str, Any]]) -> None:
+    """Print ``figures``, a set a line."""
+    print("set         n   ours  least faster | predicted least | roofline: ours vendor")
+    for name, f in figures(lines).items():
         print(
-            f"{name:10s} {len(some):4d}  {mean(ratio.clip(max=1.5)):.3f} {ratio.min():.3f}  "
-            f"{(ratio > 1).mean():.2f}  | {mean(foreseen.clip(max=1.5)):.3f} "
-            f"{np.nanmin(foreseen):.3f} | {mean(roof / ours):.3f} {mean(roof / vendor):.3f}"
+            f"{name:10s} {f['shapes']:4.0f}  {f['ours']:.3f} {f['least']:.3f}  {f['faster']:.2f}  "
+            f"| {f['predicted']:.3f} {f['predicted_least']:.3f} "
+            f"| {f['roofline']:.3f} {f['vendor_roofline']:.3f}"
         )
+
+
+def page(lines: list[dict[str, Any]]) -> None:
+    """Put ``figures`` into the page on the kernels, each mean beside its worst case."""
+    rows = [
+        "| set | shapes | best measured | worst | faster on | predicted | worst | of the roofline "
+        "| cuBLAS of it |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, f in figures(lines).items():
+        rows.append(
+            f"| {name} | {f['shapes']:.0f} | {f['ours']:.3f} | {f['least']:.3f} "
+            f"| {f['faster']:.0%} | {f['predicted']:.3f} | {f['predicted_least']:.3f} "
+            f"| {f['roofline']:.3f} | {f['vendor_roofline']:.3f} |"
+        )
+    one = lines[0]
+    rows.append(
+        f"\n{one['device']}, driver {one['driver']}, torch {one['torch']}, Triton {one['triton']}, "
+        f"{one['timestamp'][:10]}, protocol {one['protocol']}."
+    )
+    text = PAGE.read_text(encoding="utf-8")
+    block = "<!-- vendor table -->\n" + "\n".join(rows) + "\n<!-- end -->"
+    PAGE.write_text(BLOCK.sub(lambda _: block, text), encoding="utf-8")
 
 
 def main() -> None:
     """Run one step."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("step", choices=("trace", "search", "plan", "final"))
+    parser.add_argument("step", choices=("trace", "search", "plan", "final", "table"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--shapes", default="vendor")
     parser.add_argument("--sets", nargs="*")
@@ -311,6 +356,9 @@ def main() -> None:
             tiles,
             fastest(options.runs, options.again),
         )
+    elif options.step == "table":
+        with (options.folder / TABLE).open(newline="", encoding="utf-8") as stream:
+            page(list(csv.DictReader(stream)))
     elif options.step == "plan":
         plan(options.folder, shapes, options.runs)
     else:
