@@ -8,8 +8,8 @@ from typing import Any
 
 from costmodel.errors import ProfileError
 from costmodel.profile.hardware import Evidence, HardwareProfile
+from costmodel.profile.keys import required_keys
 from costmodel.profile.load import list_profiles, load_profile, user_folder
-from costmodel.profile.parse import required_keys
 
 #: attribute -> torch's name for it; these differ between boards of one model, so the device wins
 _REPORTED = {

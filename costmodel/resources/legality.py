@@ -8,22 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from costmodel.config import TEMPLATES, ConfigTable
+from costmodel.config import TEMPLATES, ConfigTable, encode_knob
 from costmodel.errors import UnsupportedError
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
+from costmodel.profile.memory import Memory
 from costmodel.resources.footprint import footprint_columns
 from costmodel.resources.matrix_unit import compute_dtype, kernel_blocks, precision_of
+from costmodel.resources.memories import memory_bytes
 from costmodel.resources.registers import threads_per_block
 from costmodel.resources.warp_groups import is_specialized, warp_group_tile
 
 Need = tuple[Any, Any]
 #: one descriptor dimension of the copy engine (CUDA driver API, cuTensorMapEncodeTiled: boxDim)
 _TMA_BOX_LIMIT = 256
+#: knobs that a chip may lack or hold fixed; a profile's blocks are what is tried, not a limit
+_CHIP_KNOBS = ("template", "num_warps", "num_stages", "load_bits", "group_m", "swap")
 _GRID_X_LIMIT = 2**31 - 1  # same table: grid of blocks, x
 _GRID_Y_LIMIT = 65535  # CUDA programming guide, compute capabilities: grid of blocks, y
 _TMA_ROW_BYTES = 16  # same call: globalStrides must be multiples of 16
@@ -127,7 +132,10 @@ def _batch(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
 def _programs(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
     """Tiles, times split-K parts, are the grid's first dimension; a persistent grid is small."""
     tiles = -(-problem.m // table.block_m) * -(-problem.n // table.block_n)
-    return np.where(_by_descriptor(table), 0, tiles * table.split_k), _GRID_X_LIMIT
+    programs = np.where(_by_descriptor(table), 0, tiles * table.split_k)
+    if profile.persistent_grid:
+        programs = np.minimum(programs, profile.units)
+    return programs, profile.max_programs or _GRID_X_LIMIT
 
 
 def _has_copy_engine(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
@@ -169,7 +177,19 @@ def _split(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
     return table.split_k, np.where(splits, steps, 1)
 
 
+def _knobs(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+    """Knobs set to what the chip lacks, or away from what it holds fixed."""
+    wrong = np.zeros(len(table), dtype=np.int64)
+    for name in _CHIP_KNOBS:
+        allowed = profile.knobs.get(name)
+        if allowed is not None:
+            codes = [encode_knob(name, value) for value in allowed] or [0]
+            wrong = wrong + ~np.isin(getattr(table, name), codes)
+    return wrong, 0
+
+
 RULES: tuple[Rule, ...] = (
+    Rule("knobs", "knobs", "a knob that this chip lacks or holds fixed", _knobs),
     Rule("power_of_two", "", "blocks and warps are powers of two", _power_of_two),
     Rule("smallest_dot", "elements short", "the least block that tl.dot takes", _smallest_dot),
     Rule("warp_groups", "", "no warp groups or runs of columns make this tile", _warp_groups),
@@ -186,6 +206,27 @@ RULES: tuple[Rule, ...] = (
     Rule("threads", "threads", "threads a block", _threads),
     Rule("shared_memory", "bytes", "shared memory a block", _shared_memory),
 )
+
+
+def _of_memory(memory: Memory) -> Rule:
+    """The rule that a block fits one named memory."""
+
+    def needs(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+        return memory_bytes(problem, table, memory), memory.capacity_bytes
+
+    what = " and ".join(kind.replace("_", " ") for kind in memory.holds)
+    return Rule(memory.name, "bytes", f"{what} of a {memory.per} in {memory.name}", needs)
+
+
+@lru_cache
+def _with_memories(memories: tuple[Memory, ...]) -> tuple[Rule, ...]:
+    plain = tuple(rule for rule in RULES if rule.name != "shared_memory")
+    return (*plain, *(_of_memory(memory) for memory in memories))
+
+
+def rules_of(profile: HardwareProfile) -> tuple[Rule, ...]:
+    """The rules of a chip: those of every GPU, or with one for each memory that it names."""
+    return _with_memories(profile.memories) if profile.memories else RULES
 
 
 def check_problem(problem: Gemm, profile: HardwareProfile) -> None:

@@ -12,7 +12,7 @@ from costmodel.config import ConfigTable, KernelConfig
 from costmodel.errors import NoCandidateError
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.resources.legality import RULES, Rule, check_problem
+from costmodel.resources.legality import Rule, check_problem, rules_of
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,13 @@ class Rejections:
         self.rule = rule
         self.needed = needed
         self.limit = limit
+        self.rules = rules_of(profile)
 
     def __len__(self) -> int:
         return len(self.configs)
 
     def __getitem__(self, row: int) -> Rejection:
-        rule = RULES[int(self.rule[row])]
+        rule = self.rules[int(self.rule[row])]
         return Rejection(
             self.configs[row], rule.name, int(self.needed[row]), int(self.limit[row]),
             rule.unit, rule.meaning, self.problem, self.profile,
@@ -71,8 +72,8 @@ class Rejections:
 
     def counts(self) -> dict[str, int]:
         """How many configurations each rule rejected, most first."""
-        numbers = np.bincount(self.rule, minlength=len(RULES))
-        found = [(RULES[i].name, int(numbers[i])) for i in np.argsort(-numbers) if numbers[i]]
+        numbers = np.bincount(self.rule, minlength=len(self.rules))
+        found = [(self.rules[i].name, int(numbers[i])) for i in np.argsort(-numbers) if numbers[i]]
         return dict(found)
 
 
@@ -93,7 +94,7 @@ def prune(
     broken = np.full(count, -1, dtype=np.int64)
     needed = np.zeros(count, dtype=np.int64)
     limit = np.zeros(count, dtype=np.int64)
-    for index, rule in enumerate(RULES):
+    for index, rule in enumerate(rules_of(profile)):
         need, have = np.broadcast_arrays(*rule.needs(problem, table, profile))
         first = (need > have) & (broken < 0)
         broken[first] = index
@@ -123,7 +124,7 @@ def _nothing_left(rejections: Rejections) -> str:
 def broken_rule(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -> Rule | None:
     """The first rule that one configuration breaks, or None."""
     table = ConfigTable.of(config)
-    for rule in RULES:
+    for rule in rules_of(profile):
         need, have = np.broadcast_arrays(*rule.needs(problem, table, profile))
         if (need > have).any():
             return rule

@@ -1,0 +1,30 @@
+"""A chip's own knobs put in place of the grid's: values it holds fixed, and knobs it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from costmodel.config import TEMPLATES, ConfigTable
+from costmodel.profile import HardwareProfile
+
+
+def values_of(profile: HardwareProfile, name: str, usual: Sequence[Any]) -> Sequence[Any]:
+    """Values of a knob to try on a chip: its own, else the usual ones; [None] where it has none."""
+    own = profile.knobs.get(name)
+    return usual if own is None else own or (None,)
+
+
+def has_template(profile: HardwareProfile, name: str) -> bool:
+    """Whether a chip's kernels come in this template."""
+    return name in values_of(profile, "template", TEMPLATES)
+
+
+def of_its_templates(table: ConfigTable, profile: HardwareProfile) -> ConfigTable:
+    """The rows whose template the chip has."""
+    if "template" not in profile.knobs:
+        return table
+    numbers = [TEMPLATES.index(name) for name in profile.knobs["template"]]
+    return table[np.flatnonzero(np.isin(table.template, numbers))]
