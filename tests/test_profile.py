@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tomllib
 from importlib import resources
-from types import ModuleType, SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from costmodel.errors import ProfileError, UnknownNameError
 from costmodel.profile import (
     HardwareProfile,
-    detect_profile,
     list_profiles,
     load_profile,
     parse_profile,
@@ -554,94 +552,3 @@ def test_a_profile_with_one_entry_replaced_is_read_or_refused(data):
         assert isinstance(chip, HardwareProfile)
         assert isinstance(hash(chip), int)
         assert chip.compute_capability is None or chip.compute_capability >= 0
-
-
-# --- detection, with a stand-in for torch --------------------------------------------------------
-
-
-def pretend_torch(monkeypatch, **properties):
-    """Put a torch in place that has one GPU of these properties, or none."""
-    torch = ModuleType("torch")
-    torch.__version__ = "2.99"
-    torch.cuda = SimpleNamespace(
-        is_available=lambda: bool(properties),
-        current_device=lambda: 0,
-        get_device_properties=lambda index: SimpleNamespace(**properties),
-    )
-    monkeypatch.setitem(sys.modules, "torch", torch)
-
-
-H200 = {
-    "name": "NVIDIA H200",
-    "major": 9,
-    "minor": 0,
-    "multi_processor_count": 132,
-    "L2_cache_size": 62_914_560,
-    "shared_memory_per_block_optin": 232_448,
-    "total_memory": 143_156 * 2**20,
-}
-
-
-def test_a_known_gpu_is_found_by_the_name_torch_gives_it(monkeypatch):
-    pretend_torch(monkeypatch, **H200)
-    chip = detect_profile()
-    assert chip.name == "h200-sxm"
-    assert chip.memory_bytes == 143_156 * 2**20
-    assert chip.evidence["memory_bytes"].confidence == "measured"
-    assert "NVIDIA H200, through torch 2.99" in chip.evidence["memory_bytes"].source
-    assert chip.peak_tflops == load_profile("h200-sxm").peak_tflops
-    assert resolve_profile(None) == chip
-
-
-def test_half_the_units_have_half_the_rate(monkeypatch):
-    pretend_torch(monkeypatch, **{**H200, "multi_processor_count": 66})
-    chip = detect_profile()
-    assert chip.units == 66
-    assert chip.peak("fp16") == pytest.approx(989.4 / 2)
-    assert chip.achievable_tflops_fp16 == pytest.approx(790 / 2)
-
-
-def test_an_mi300x_keeps_its_l2_of_one_die_whatever_rocm_reports(monkeypatch):
-    for l2_bytes in (4 * 2**20, 32 * 2**20):
-        pretend_torch(
-            monkeypatch,
-            name="AMD Instinct MI300X",
-            major=9,
-            minor=4,
-            gcnArchName="gfx942:sramecc+:xnack-",
-            multi_processor_count=304,
-            L2_cache_size=l2_bytes,
-            total_memory=196_592 * 2**20,
-        )
-        chip = detect_profile()
-        assert (chip.name, chip.l2_bytes, chip.l2_partitions) == ("mi300x", 4 * 2**20, 8)
-        assert chip.shared_per_block_bytes == 65536
-
-
-@pytest.mark.parametrize("name", ["NVIDIA H200 NVL", "NVIDIA H100 PCIe", "NVIDIA L4"])
-def test_a_chip_without_a_profile_is_told_what_a_new_file_needs(monkeypatch, name):
-    pretend_torch(monkeypatch, **{**H200, "name": name})
-    with pytest.raises(ProfileError) as caught:
-        detect_profile()
-    message = str(caught.value)
-    assert f"'{name}' (target 90, 132 units)" in message
-    assert f'device_names = ["{name}"]' in message
-    for key in ("[identity] target", "[compute] units", "[memory] bandwidth_gb_s"):
-        assert key in message
-
-
-def test_the_users_own_profile_is_detected_by_its_device_names(monkeypatch, own_home):
-    own_home.mkdir(parents=True)
-    text = shipped_text("h200-sxm").replace('"h200-sxm"', '"h200-nvl"')
-    (own_home / "h200-nvl.toml").write_text(text.replace('["NVIDIA H200"]', '["NVIDIA H200 NVL"]'))
-    pretend_torch(monkeypatch, **{**H200, "name": "NVIDIA H200 NVL"})
-    assert detect_profile().name == "h200-nvl"
-
-
-def test_without_a_gpu_or_without_torch_the_names_to_choose_from_are_listed(monkeypatch):
-    pretend_torch(monkeypatch)
-    with pytest.raises(ProfileError, match="torch sees no GPU; name a profile.*h200-sxm"):
-        detect_profile()
-    monkeypatch.setitem(sys.modules, "torch", None)  # makes `import torch` raise ImportError
-    with pytest.raises(ProfileError, match="without torch.*h200-sxm"):
-        resolve_profile(None)

@@ -9,8 +9,8 @@ from costmodel.dtypes import OPERANDS
 
 SCHEMA = 1
 #: the words of Triton's own targets: NVIDIA, AMD, Intel and Kunlunxin, Ascend, Moore Threads,
-#: MetaX, Cambricon, Enflame
-BACKENDS: tuple[str, ...] = ("cuda", "hip", "xpu", "npu", "musa", "maca", "mlu", "gcu")
+#: MetaX, Cambricon, Enflame, and any that has none yet
+BACKENDS: tuple[str, ...] = ("cuda", "hip", "xpu", "npu", "musa", "maca", "mlu", "gcu", "other")
 CONFIDENCES: tuple[str, ...] = ("documented", "reported", "inferred", "measured")
 #: what may stand in ``[peak_tflops]``: the operand types, and fp32 rounded to tf32 on the way in
 RATES: tuple[str, ...] = (*OPERANDS, "tf32")
@@ -41,7 +41,7 @@ LISTS = {
 }
 #: words that rules look for: a misspelt one would silently mean a lesser chip
 WORDS = {
-    "mma": ("mma.sync", "wgmma", "tcgen05", "mfma", "wmma", "dpas", "cube", "mac"),
+    "mma": ("mma.sync", "wgmma", "tcgen05", "mfma", "wmma", "dpas", "cube", "matrix"),
     "async_copy": ("cp.async", "tma", "buffer_load_to_lds", "prefetch", "dma"),
 }
 FIGURES = {

@@ -16,8 +16,8 @@ def operand_ring(case: Case) -> Column:
     if not case.profile.mma:
         # sm_70 and sm_75 under 3.6.0: nothing is pipelined. fp32 256x128x64 takes 98304 bytes;
         # 16 bits become fp32 first, one operand after the other: 64x64x64 takes 16384
-        first, second = (operand.tile for operand in case.operands)
-        return first + second if case.size == 4 else np.maximum(first, second) * 4 // case.size
+        sides = [operand.tile for operand in case.operands]
+        return np.asarray(sum(sides) if case.size == 4 else np.maximum(*sides) * 4 // case.size)
     single = [~case.tma & _single(case, operand) for operand in case.operands]
     if case.profile.backend == "hip":
         return _amd_ring(case, single)

@@ -1,0 +1,183 @@
+"""A profile for a device that differs from its file: a part of the chip, or a relative of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+from costmodel.profile.hardware import Evidence, HardwareProfile
+
+#: figures that the device itself tells; its boards differ in them
+_REPORTED = (
+    "units", "l2_bytes", "shared_per_block_bytes", "memory_bytes", "boost_clock_mhz",
+)  # fmt: skip
+#: a board that shows less memory than this share of the chip's has a part of it: what drivers
+#: keep back is some percent (an H200 shows 143,156 of 144,384 MiB)
+_WHOLE_MEMORY = 0.9
+#: memory of a MIG slice comes in eighths, each with an eighth of the bandwidth (NVIDIA MIG user
+#: guide, memory slices)
+_MEMORY_SLICES = 8
+
+
+class Difference(NamedTuple):
+    """A figure of the file and what the device reports."""
+
+    figure: str
+    profile: Any
+    device: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """What a driver tells of a device; None where it does not."""
+
+    name: str
+    backend: str
+    target: str
+    units: int
+    l2_bytes: int | None = None
+    shared_per_block_bytes: int | None = None
+    memory_bytes: int | None = None
+    boost_clock_mhz: float | None = None
+    bandwidth_gb_s: float | None = None
+
+
+Found = tuple[HardwareProfile, tuple[Difference, ...], tuple[str, ...]]
+
+
+def relative_of(device: Device, profiles: Iterable[HardwareProfile]) -> HardwareProfile | None:
+    """The profile of the same target nearest in units, then in name, or None."""
+
+    def distance(profile: HardwareProfile) -> tuple[int, float, str]:
+        alike = SequenceMatcher(None, profile.model.lower(), device.name.lower()).ratio()
+        return abs(profile.units - device.units), -alike, profile.name
+
+    same = [p for p in profiles if (p.backend, p.target) == (device.backend, device.target)]
+    return min(same, key=distance, default=None)
+
+
+def as_reported(
+    profile: HardwareProfile, device: Device, software: str, relative: bool = False
+) -> Found:
+    """The profile with the device's own figures, what differed, and what was assumed."""
+    reported = {name: getattr(device, name) for name in _REPORTED}
+    notes = []
+    if (profile.l2_partitions or 1) > 1:
+        # ROCm reports one die's L2, which ROCm/ROCm issue 4203 calls a bug: it may become the sum.
+        del reported["l2_bytes"]
+    if "wmma" in profile.mma and device.units * 2 == profile.units:
+        notes.append("the driver counts work-group processors, of two CUs each")
+        del reported["units"]
+    changes = {
+        name: value
+        for name, value in reported.items()
+        if value is not None and value != getattr(profile, name)
+    }
+    differences = tuple(
+        Difference(name, getattr(profile, name), value) for name, value in changes.items()
+    )
+    source = f"Reported by the device itself, {device.name}, through {software}."
+    evidence = dict(profile.evidence)
+    for name, value in changes.items():
+        evidence[name] = Evidence(value, source, "measured")
+    units = changes.pop("units", profile.units)
+    chip = replace(profile, **changes, evidence=evidence)
+    if relative:
+        chip = _renamed(chip, device, units)
+        notes.append(
+            f"no profile names {device.name!r}: rates, limits and what the driver does not tell are"
+            f" derived from {profile.name}, of the same target. Write one for exact answers:"
+            " costmodel profiles new"
+        )
+        return chip, differences, tuple(notes)
+    if units == profile.units:
+        return chip, differences, tuple(notes)
+    share = _memory_share(profile, device)
+    chip = slice_of(chip, units, share)
+    evidence = dict(chip.evidence)
+    evidence["units"] = Evidence(units, source, "measured")
+    notes.append(
+        f"the device shows {units} of {profile.units} {profile.unit_name}s"
+        + (f" and {share:g} of the memory" if share < 1 else "")
+        + f": a profile of its own, {chip.name}, with rates and bandwidth in proportion"
+    )
+    return replace(chip, evidence=evidence), differences, tuple(notes)
+
+
+def slice_of(profile: HardwareProfile, units: int, memory_share: float = 1.0) -> HardwareProfile:
+    """A part of a chip: so many of its units, and a share of its memory's bandwidth.
+
+    For a MIG slice, a partition, or a CUDA green context, which reports the whole device's units.
+    Rates follow the units, bandwidths the share; L2 and memory size stay. The name gets the
+    number of units, since what was measured on the whole chip is not measured on the part.
+    """
+    part = units / profile.units
+    source = f"In proportion: {units} of {profile.units} units of {profile.name}."
+    evidence = dict(profile.evidence)
+    rates = {name: rate * part for name, rate in profile.peak_tflops.items()}
+    changes: dict[str, Any] = {"units": units}
+    if profile.achievable_tflops_fp16 is not None:
+        changes["achievable_tflops_fp16"] = profile.achievable_tflops_fp16 * part
+    if memory_share < 1:
+        for name in ("bandwidth_gb_s", "copy_bandwidth_gb_s"):
+            value = getattr(profile, name)
+            if value is not None:
+                changes[name] = value * memory_share
+    if (profile.l2_partitions or 1) > 1:
+        changes["l2_partitions"] = max(round((profile.l2_partitions or 1) * part), 1)
+    for name, value in changes.items():
+        evidence[name] = Evidence(value, source, "inferred")
+    for name, rate in rates.items():
+        evidence[f"peak_tflops.{name}"] = Evidence(rate, source, "inferred")
+    return replace(
+        profile, **changes, name=f"{profile.name}-{units}-units", device_names=(),
+        peak_tflops=rates, evidence=evidence,
+    )  # fmt: skip
+
+
+def _memory_share(profile: HardwareProfile, device: Device) -> float:
+    """Share of the memory that a slice has, in eighths; 1 where it has nearly all."""
+    if not profile.memory_bytes or not device.memory_bytes:
+        return 1.0
+    share = device.memory_bytes / profile.memory_bytes
+    return 1.0 if share >= _WHOLE_MEMORY else max(round(share * _MEMORY_SLICES), 1) / _MEMORY_SLICES
+
+
+def _renamed(chip: HardwareProfile, device: Device, units: int) -> HardwareProfile:
+    """A relative's profile under the device's own name: rates by its units and clock."""
+    known = chip.boost_clock_mhz or chip.peak_clock_mhz
+    source = f"Derived from {chip.name}, a chip of the same target, for {device.name}."
+    clock_share = 1.0
+    # the relative's own clock was replaced by the device's: its file's is in the peak clock
+    if device.boost_clock_mhz and known and chip.peak_clock_mhz:
+        clock_share = min(device.boost_clock_mhz / chip.peak_clock_mhz, 1.0)
+    rates = {
+        name: rate * units / chip.units * clock_share for name, rate in chip.peak_tflops.items()
+    }
+    told: dict[str, Any] = {
+        "units": units,
+        "bandwidth_gb_s": device.bandwidth_gb_s or chip.bandwidth_gb_s,
+        "peak_clock_mhz": chip.peak_clock_mhz and chip.peak_clock_mhz * clock_share,
+    }
+    unmeasured: dict[str, Any] = dict.fromkeys(
+        ("copy_bandwidth_gb_s", "launch_floor_us", "achievable_tflops_fp16")
+    )
+    evidence = {
+        name: value if value.confidence == "measured" and device.name in value.source
+        else value._replace(source=f"{source} {value.source}", confidence="inferred")
+        for name, value in chip.evidence.items()
+        if name not in unmeasured
+    }  # fmt: skip
+    for name, figure in told.items():
+        if figure is not None:
+            evidence[name] = Evidence(figure, source, "inferred")
+    for name, rate in rates.items():
+        evidence[f"peak_tflops.{name}"] = Evidence(rate, source, "inferred")
+    slug = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")
+    return replace(
+        chip, **told, **unmeasured, name=slug, model=device.name,
+        device_names=(device.name,), peak_tflops=rates, evidence=evidence,
+    )  # fmt: skip
