@@ -123,7 +123,9 @@ def test_a_mig_slice_has_its_eighths_of_the_bandwidth(monkeypatch):
     pretend_torch(monkeypatch, **{**H200, **sliced})
     found = detect()
     chip = found.profile
-    assert chip.name == "h200-sxm-16-units"
+    assert chip.name == "h200-sxm-16-units-1of8"
+    again = load_profile(chip.name)
+    assert (again.units, again.bandwidth_gb_s) == (16, 600)
     assert chip.bandwidth_gb_s == 4800 / 8 and chip.copy_bandwidth_gb_s == 4300 / 8
     assert chip.peak("fp16") == pytest.approx(989.4 * 16 / 132)
     assert "0.125 of the memory" in found.notes[0]
@@ -135,6 +137,10 @@ def test_a_green_context_is_made_by_hand_since_the_device_does_not_tell():
     assert (chip.name, chip.units, chip.l2_bytes) == ("h200-sxm-78-units", 78, whole.l2_bytes)
     assert chip.peak("fp16") * 132 == pytest.approx(whole.peak("fp16") * 78)
     assert chip.bandwidth_gb_s == whole.bandwidth_gb_s
+    assert load_profile("h200-sxm-78-units") == chip
+    for name in ("h200-sxm-133-units", "h200-sxm-0-units", "h200-sxm-78-units-9of8"):
+        with pytest.raises(ProfileError, match="no part of"):
+            load_profile(name)
 
 
 def test_a_partition_of_one_die_has_one_l2():

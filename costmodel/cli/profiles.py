@@ -29,16 +29,16 @@ def list_them(as_json: AsJson = False) -> None:
     Example: `costmodel profiles list`
     """
     chips, broken = readable_profiles()
-    for name, reason in broken.items():
-        typer.echo(f"broken: {name}: {reason}", err=as_json)
     if as_json:
         print_json([*chips])
-        return
-    rows = [
-        (name, chip.model, f"{chip.units} {chip.unit_name}s", _rate(chip), _bandwidth(chip))
-        for name, chip in chips.items()
-    ]
-    print_table("", ("name", "model", "units", "fp16 TFLOPS", "GB/s"), rows)
+    else:
+        rows = [
+            (name, chip.model, f"{chip.units} {chip.unit_name}s", _rate(chip), _bandwidth(chip))
+            for name, chip in chips.items()
+        ]
+        print_table("", ("name", "model", "units", "fp16 TFLOPS", "GB/s"), rows)
+    for name, reason in broken.items():
+        typer.echo(f"broken: {name}: {reason}", err=as_json)
 
 
 @profiles.command()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
+from costmodel.errors import ProfileError
 from costmodel.profile.hardware import Evidence, HardwareProfile
 
 #: figures that the device itself tells; its boards differ in them
@@ -111,9 +112,18 @@ def slice_of(profile: HardwareProfile, units: int, memory_share: float = 1.0) ->
     """A part of a chip: so many of its units, and a share of its memory's bandwidth.
 
     For a MIG slice, a partition, or a CUDA green context, which reports the whole device's units.
-    Rates follow the units, bandwidths the share; L2 and memory size stay. The name gets the
-    number of units, since what was measured on the whole chip is not measured on the part.
+    Rates follow the units, bandwidths the share; L2 and memory size stay. The name says which
+    part, since what was measured on the whole chip is not measured on it, and ``load_profile``
+    takes it: "h200-sxm-78-units", "h200-sxm-16-units-1of8". Raises ``ProfileError`` where the
+    chip has no such part.
     """
+    eighths = round(memory_share * _MEMORY_SLICES)
+    if not 0 < units <= profile.units or not 0 < eighths <= _MEMORY_SLICES:
+        raise ProfileError(
+            f"{profile.name} has {profile.units} units and {_MEMORY_SLICES} parts of its memory: "
+            f"there is no part of {units} and {eighths}"
+        )
+    memory_share = eighths / _MEMORY_SLICES
     part = units / profile.units
     source = f"In proportion: {units} of {profile.units} units of {profile.name}."
     evidence = dict(profile.evidence)
@@ -133,9 +143,26 @@ def slice_of(profile: HardwareProfile, units: int, memory_share: float = 1.0) ->
     for name, rate in rates.items():
         evidence[f"peak_tflops.{name}"] = Evidence(rate, source, "inferred")
     return replace(
-        profile, **changes, name=f"{profile.name}-{units}-units", device_names=(),
+        profile, **changes, name=_part_name(profile.name, units, eighths), device_names=(),
         peak_tflops=rates, evidence=evidence,
     )  # fmt: skip
+
+
+def _part_name(name: str, units: int, eighths: int) -> str:
+    memory = f"-{eighths}of{_MEMORY_SLICES}" if eighths < _MEMORY_SLICES else ""
+    return f"{name}-{units}-units{memory}"
+
+
+def part_named(text: str) -> tuple[str, int, float] | None:
+    """The chip, units and share of memory that the name of a part holds, or None.
+
+    >>> part_named("h200-sxm-16-units-1of8")
+    ('h200-sxm', 16, 0.125)
+    """
+    found = re.fullmatch(rf"(.+)-(\d{{1,6}})-units(?:-(\d)of{_MEMORY_SLICES})?", text)
+    if found is None:
+        return None
+    return found[1], int(found[2]), int(found[3] or _MEMORY_SLICES) / _MEMORY_SLICES
 
 
 def _memory_share(profile: HardwareProfile, device: Device) -> float:

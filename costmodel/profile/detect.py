@@ -18,12 +18,17 @@ _SLICE = " MIG "
 
 @dataclass(frozen=True)
 class Detection:
-    """The GPU at hand: its profile, what the device reports otherwise, and what was assumed."""
+    """The GPU at hand: its profile, what the device reports otherwise, and what was assumed.
+
+    ``derived_from`` names the relative that lent its figures to a GPU without a file: such a
+    profile is found again by no name.
+    """
 
     profile: HardwareProfile
     device_name: str
     differences: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
+    derived_from: str | None = None
 
 
 def resolve_profile(
@@ -59,7 +64,7 @@ def detect() -> Detection:
     relative = relative_of(device, sound.values())
     if relative is not None:
         chip, differences, more = as_reported(relative, device, software, relative=True)
-        return Detection(chip, device.name, differences, (*notes, *more))
+        return Detection(chip, device.name, differences, (*notes, *more), relative.name)
     raise ProfileError(
         f"no profile for this GPU, {device.name!r} (target {device.target}, {device.units} units),"
         f" and none of its target to derive one from. Write one: costmodel profiles new, into"

@@ -12,6 +12,7 @@ from typing import Any
 
 from costmodel.errors import ProfileError, unknown_name
 from costmodel.paths import packaged, user_dir
+from costmodel.profile.derive import part_named, slice_of
 from costmodel.profile.hardware import HardwareProfile
 from costmodel.profile.overlay import is_overlay, overlaid
 from costmodel.profile.parse import parse_profile
@@ -22,10 +23,11 @@ _SUFFIX = ".toml"
 def load_profile(name_or_path: str | os.PathLike[str] | HardwareProfile) -> HardwareProfile:
     """Read a profile by name ("h200-sxm", in any case) or by path (ending in ``.toml``).
 
-    A file of that name in ``user_folder()`` comes before the shipped one; a file that names a
-    ``base`` is an overlay on that profile. A ``HardwareProfile`` is given back as it is. Raises
-    ``UnknownNameError`` with the closest names, and ``ProfileError`` that names the file and the
-    key for a file that cannot be used.
+    "h200-sxm-78-units" is a part of that chip (``slice_of``). A file of that name in
+    ``user_folder()`` comes before the shipped one; a file that names a ``base`` is an overlay on
+    that profile. A ``HardwareProfile`` is given back as it is. Raises ``UnknownNameError`` with
+    the closest names, and ``ProfileError`` that names the file and the key for a file that cannot
+    be used.
     """
     if isinstance(name_or_path, HardwareProfile):
         return name_or_path
@@ -86,6 +88,9 @@ def _by_name(text: str, above: frozenset[Path]) -> HardwareProfile:
     if own is not None and own.resolve() not in above:
         return _read(own, str(own), above)
     if name not in _shipped_files():
+        part = part_named(name)
+        if part is not None:
+            return slice_of(_by_name(part[0], above), *part[1:])
         raise unknown_name("profile", text, list_profiles())
     return _shipped(name)
 
