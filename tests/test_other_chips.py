@@ -176,6 +176,29 @@ def test_a_memory_without_operands_first_stands_in_for_shared_memory():
     assert load_profile("h200-sxm").block_memory is None
 
 
+# --- cases from the field -------------------------------------------------------------------------
+
+
+def test_a_tail_of_320_tiles_on_256_units_is_two_rounds_the_second_a_quarter_full():
+    chip = replace(load_profile("h200-sxm"), units=256)
+    config = KernelConfig("tile", 256, 256, 64, num_warps=8, num_stages=2)
+    problem = Gemm(1024, 20480, 6144)
+    found = predict_best(problem, chip, configs=[config], use_measured=False)
+    work = report(found).work
+    assert (work.tiles, work.slots, work.rounds, work.last_round_fill) == (320, 256, 2, 0.25)
+    text = " ".join(found.explain().split())
+    assert "320 tiles on 256 slots: 2 rounds, the last 25% full" in text
+
+
+def test_a_chip_without_a_known_l2_is_answered_and_the_answer_says_so():
+    chip = load_profile("kunlunxin-p800")
+    assert chip.l2_bytes is None
+    found = predict_best((4096, 4096, 4096), chip)
+    assert found.source == "physics" and not found.calibrated
+    text = " ".join(found.explain().split())
+    assert "the profile does not know L2's size (4 MiB assumed)" in text
+
+
 # --- every shipped profile ------------------------------------------------------------------------
 
 

@@ -105,7 +105,7 @@ def new(
         stream.write(text)
     typer.echo(str(path))
     for fault in doubts(profile, path.stem):
-        typer.echo(f"beware: {fault}. {fault.remedy}", err=True)
+        typer.echo(f"beware: {fault.told}", err=True)
 
 
 def _ask(question: str, kind: type, default: Any) -> Any:

@@ -114,7 +114,7 @@ def validate(
         print_json({"file": str(file), "faults": [fault._asdict() for fault in faults]})
     elif faults:
         for fault in faults:
-            typer.echo(f"{file}: {fault}" + (f". {_capital(fault.remedy)}" if fault.remedy else ""))
+            typer.echo(f"{file}: {fault.told}")
         typer.echo(f"{len(faults)} fault{'s' if len(faults) > 1 else ''}")
     else:
         typer.echo(f"{file}: no faults")
@@ -167,10 +167,6 @@ def _rate(chip: HardwareProfile) -> str:
 
 def _bandwidth(chip: HardwareProfile) -> str:
     return f"{chip.bandwidth_gb_s:g}"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 import costmodel.cli.new_profile  # noqa: E402, F401 - adds `profiles new`

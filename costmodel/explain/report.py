@@ -251,8 +251,8 @@ def _resources(prediction: Prediction, physics: EstimateColumns) -> Resources:
 
 
 def _instruction(profile: HardwareProfile, unit: MatrixUnit) -> str:
-    """The matrix unit by name: another vendor's is the one that its profile names."""
-    if unit is MatrixUnit.OTHER:
+    """The matrix unit by name: another vendor's, or RDNA's, is the one that its profile names."""
+    if unit is MatrixUnit.OTHER or (unit is MatrixUnit.MFMA and "wmma" in profile.mma):
         return profile.mma[0]
     return unit.name.lower().replace("_", ".")
 

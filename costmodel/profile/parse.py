@@ -40,6 +40,11 @@ class Fault(NamedTuple):
             return self.what
         return f"{self.place}{' ' if self.place.endswith(']') else ': '}{self.what}"
 
+    @property
+    def told(self) -> str:
+        """The fault with its remedy, as sentences."""
+        return f"{self}. {self.remedy[:1].upper()}{self.remedy[1:]}" if self.remedy else str(self)
+
 
 def parse_profile(document: Mapping[str, Any], where: str) -> HardwareProfile:
     """Build a profile from a parsed TOML document.
