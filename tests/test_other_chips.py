@@ -110,6 +110,8 @@ def test_the_answer_for_an_ascend_has_neither_warps_nor_stages():
 def test_warps_asked_of_a_chip_without_them_are_rejected():
     found, _ = rejection(replace(RECIPE, num_warps=8))
     assert (found.reason, found.needed) == ("knobs", 1)
+    assert "this chip takes template tile, num_warps None, num_stages None" in str(found)
+    assert found.repairs == [RECIPE]
     assert rejection(replace(RECIPE, template="split_k", split_k=2))[0].reason == "knobs"
 
 

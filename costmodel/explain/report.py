@@ -241,7 +241,7 @@ def _resources(prediction: Prediction, physics: EstimateColumns) -> Resources:
         shared_bytes=int(physics.footprint.shared_bytes[0]),
         shared_limit_bytes=profile.shared_per_block_bytes,
         registers=int(registers.allocated[0]),
-        registers_limit=profile.max_registers_per_thread or 255,
+        registers_limit=profile.max_registers_per_thread or (0 if profile.memories else 255),
         spilled=int(np.ceil(spilled)),
         blocks_per_unit=int(physics.occupancy.blocks[0]),
         limiter=LIMITERS[int(physics.occupancy.limiter[0])],

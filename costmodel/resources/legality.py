@@ -177,19 +177,7 @@ def _split(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
     return table.split_k, np.where(splits, steps, 1)
 
 
-def _knobs(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
-    """Knobs set to what the chip lacks, or away from what it holds fixed."""
-    wrong = np.zeros(len(table), dtype=np.int64)
-    for name in _CHIP_KNOBS:
-        allowed = profile.knobs.get(name)
-        if allowed is not None:
-            codes = [encode_knob(name, value) for value in allowed] or [0]
-            wrong = wrong + ~np.isin(getattr(table, name), codes)
-    return wrong, 0
-
-
 RULES: tuple[Rule, ...] = (
-    Rule("knobs", "knobs", "a knob that this chip lacks or holds fixed", _knobs),
     Rule("power_of_two", "", "blocks and warps are powers of two", _power_of_two),
     Rule("smallest_dot", "elements short", "the least block that tl.dot takes", _smallest_dot),
     Rule("warp_groups", "", "no warp groups or runs of columns make this tile", _warp_groups),
@@ -208,6 +196,24 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+Knobs = tuple[tuple[str, tuple[Any, ...]], ...]
+
+
+def _of_knobs(knobs: Knobs) -> Rule:
+    """The rule that no knob is set that the chip lacks, or away from what it holds fixed."""
+    held = [(name, values) for name, values in knobs if name in _CHIP_KNOBS]
+
+    def needs(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+        wrong = np.zeros(len(table), dtype=np.int64)
+        for name, values in held:
+            codes = [encode_knob(name, value) for value in values] or [0]
+            wrong = wrong + ~np.isin(getattr(table, name), codes)
+        return wrong, 0
+
+    told = (f"{name} {' or '.join(map(str, values)) or 'None'}" for name, values in held)
+    return Rule("knobs", "knobs set otherwise", f"this chip takes {', '.join(told)}", needs)
+
+
 def _of_memory(memory: Memory) -> Rule:
     """The rule that a block fits one named memory."""
 
@@ -219,14 +225,17 @@ def _of_memory(memory: Memory) -> Rule:
 
 
 @lru_cache
-def _with_memories(memories: tuple[Memory, ...]) -> tuple[Rule, ...]:
-    plain = tuple(rule for rule in RULES if rule.name != "shared_memory")
-    return (*plain, *(_of_memory(memory) for memory in memories))
+def _own_rules(memories: tuple[Memory, ...], knobs: Knobs) -> tuple[Rule, ...]:
+    plain = [rule for rule in RULES if not (memories and rule.name == "shared_memory")]
+    first = [_of_knobs(knobs)] if knobs else []
+    return (*first, *plain, *(_of_memory(memory) for memory in memories))
 
 
 def rules_of(profile: HardwareProfile) -> tuple[Rule, ...]:
-    """The rules of a chip: those of every GPU, or with one for each memory that it names."""
-    return _with_memories(profile.memories) if profile.memories else RULES
+    """The rules of a chip: those of every GPU, and one for its knobs and each memory it names."""
+    if not profile.memories and not profile.knobs:
+        return RULES
+    return _own_rules(profile.memories, tuple(profile.knobs.items()))
 
 
 def check_problem(problem: Gemm, profile: HardwareProfile) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,8 +147,8 @@ _LOWER: dict[str, Callable[[int], int]] = {
 def repairs(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -> list[KernelConfig]:
     """One-knob repairs: for each knob, the largest smaller value that is legal.
 
-    More epilogue parts and template "tile" are tried too. Every repair returned passes ``prune``;
-    an already legal configuration has none.
+    More epilogue parts and template "tile" are tried too, and the knobs that the chip has. Every
+    repair returned passes ``prune``; an already legal configuration has none.
     """
     if broken_rule(problem, config, profile) is None:
         return []
@@ -160,9 +161,23 @@ def repairs(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -> li
             if broken_rule(problem, trial, profile) is None:
                 found.append(trial)
                 break
-    others = [{"epilogue_parts": 2}, {"template": "tile", "epilogue_parts": 1, "split_k": 1}]
+    others: list[dict[str, Any]] = [
+        {"epilogue_parts": 2},
+        {"template": "tile", "epilogue_parts": 1, "split_k": 1},
+    ]
+    if profile.knobs:
+        others.append(_within_knobs(config, profile))
     for change in others:
-        trial = replace(config, **change)  # type: ignore[arg-type]
+        trial = replace(config, **change)
         if trial != config and broken_rule(problem, trial, profile) is None:
             found.append(trial)
     return found
+
+
+def _within_knobs(config: KernelConfig, profile: HardwareProfile) -> dict[str, Any]:
+    """What has to change for a configuration to have this chip's knobs: the first value of each."""
+    change: dict[str, Any] = {}
+    for name, values in profile.knobs.items():
+        if not name.startswith("block") and getattr(config, name) not in (values or (None,)):
+            change[name] = values[0] if values else None
+    return change | ({"split_k": 1} if change.get("template") == "tile" else {})
