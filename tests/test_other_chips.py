@@ -178,6 +178,29 @@ def test_a_memory_without_operands_first_stands_in_for_shared_memory():
     assert load_profile("h200-sxm").block_memory is None
 
 
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"num_warps": (1, 4), "num_stages": (1,)},  # Cambricon's tasks; Moore Threads without TME
+        {"num_warps": (16,), "num_stages": (4, 6), "block_k": (256,)},
+        {"num_warps": (), "num_stages": (), "group_m": ()},
+        {"template": ("split_k",), "swap": (True,)},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("shape", [(64, 64, 1024), (4096, 4096, 4096), (8, 512, 8192)])
+def test_what_a_chip_holds_fixed_is_what_its_candidates_have(knobs, shape):
+    # room enough that no block is too large
+    chip = replace(load_profile("l40s"), knobs=knobs, shared_per_block_bytes=2**22)
+    if "split_k" in knobs.get("template", ()):
+        shape = (64, 64, 8192)  # K is long enough to be split, and C small enough
+    kept, rejected = prune(Gemm(*shape), candidates(Gemm(*shape), chip), chip)
+    assert len(kept) and "knobs" not in rejected.counts()
+    for name, values in knobs.items():
+        found = {getattr(config, name) for config in kept[:: max(len(kept) // 50, 1)]}
+        assert found <= set(values or (None,))
+
+
 # --- cases from the field -------------------------------------------------------------------------
 
 

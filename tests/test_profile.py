@@ -125,6 +125,34 @@ def test_what_was_recalled_is_reported_at_best(name):
             assert evidence.confidence in ("reported", "inferred")
 
 
+KNOWN_BAD = [
+    # figures that public tables print for a chip, and that are another's, sparse, or made up
+    ("h100-sxm", "peak_tflops.fp16", 1979),  # sparse
+    ("h100-sxm", "peak_tflops.fp8_e4m3", 3958),  # sparse
+    ("h100-sxm", "peak_tflops.tf32", 156),  # the A100's
+    ("l4", "peak_tflops.fp16", 242),  # sparse
+    ("l4", "peak_tflops.int8", 485),  # sparse
+    ("l4", "bandwidth_gb_s", 3350),  # the H100's
+    ("mi210", "peak_tflops.fp8_e4m3", 181),  # it has no fp8
+    ("a100-sxm-80gb", "peak_tflops.fp8_e4m3", 624),  # nor has an A100
+    ("a100-sxm-80gb", "bandwidth_gb_s", 4000),
+    ("rtx-5090", "peak_tflops.fp16", 838),  # sparse, and accumulated in fp16
+    ("h200-sxm", "l2_bytes", 50 * 2**20),  # the H100's
+    ("mi250x", "peak_tflops.fp16", 383),  # both dies of the card
+    ("ascend-910b2", "peak_tflops.fp16", 376),  # marketing: 24 cores would need 1.91 GHz
+]
+
+
+@pytest.mark.parametrize(("name", "figure", "bad"), KNOWN_BAD)
+def test_the_known_bad_figures_of_public_tables_are_not_repeated(name, figure, bad):
+    chip = load_profile(name)
+    if figure.startswith("peak_tflops."):
+        found = chip.peak_tflops.get(figure.removeprefix("peak_tflops."))
+    else:
+        found = getattr(chip, figure)
+    assert found is None or abs(found / bad - 1) > 0.02
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_rates_double_from_tf32_to_16_bit_and_from_16_bit_to_fp8(name):
     chip = load_profile(name)

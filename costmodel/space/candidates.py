@@ -13,7 +13,7 @@ from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.footprint import LEAST_ASYNC_BYTES, load_bytes
 from costmodel.space.narrow import matvec_candidates
-from costmodel.space.schema import has_template, of_its_templates, values_of
+from costmodel.space.schema import has_template, least_of, of_its_templates, values_of
 from costmodel.space.specialized import warp_group_candidates
 
 _BLOCKS = (16, 32, 64, 128, 256)
@@ -97,7 +97,10 @@ def table_of_templates(
 def worth_a_thought(
     problem: Gemm, table: ConfigTable, profile: HardwareProfile
 ) -> NDArray[np.bool_]:
-    """Mask of the rows that no other row of the grid does the same as, or the same with less."""
+    """Mask of the rows that no other row of the grid does the same as, or the same with less.
+
+    What a chip holds fixed is never too much: there is nothing less to take.
+    """
     tiles_m = -(-problem.m // table.block_m)
     tiles = tiles_m * -(-problem.n // table.block_n) * problem.batch
     steps = -(-problem.k // (table.block_k * table.split_k))
@@ -105,15 +108,16 @@ def worth_a_thought(
     # a chip that names its own memories says itself how large a tile may be
     keep = (area <= _LARGEST_TILE) | bool(profile.memories)
     # a pipeline deeper than the loop is long is the shallower pipeline with more SRAM
-    keep &= (table.num_stages <= steps) | (table.num_stages <= 2)
+    keep &= (table.num_stages <= steps) | (table.num_stages <= least_of(profile, "num_stages", 2))
     # one stage overlaps nothing: it has a point only where there is nothing to overlap
-    keep &= (table.num_stages != 1) | (steps <= 2)
+    keep &= (table.num_stages != 1) | (steps <= 2) | (profile.knobs.get("num_stages") == (1,))
     # swapping gives the tall side to N: only where M's block is too short for it
-    keep &= (table.swap == 0) | ((table.block_m < _TALL) & (table.block_n >= _TALL))
+    tall = (table.block_m < _TALL) & (table.block_n >= _TALL)
+    keep &= (table.swap == 0) | tall | (profile.knobs.get("swap") == (True,))
     # eight warps on a small tile leave each with less than one instruction's rows
-    keep &= (table.num_warps <= 4) | (area >= 64 * 64)
+    keep &= (table.num_warps <= least_of(profile, "num_warps", 4)) | (area >= 64 * 64)
     # K in steps longer than K itself
-    keep &= (table.block_k <= 32) | (table.block_k < 2 * problem.k)
+    keep &= (table.block_k <= least_of(profile, "block_k", 32)) | (table.block_k < 2 * problem.k)
     split = table.split_k > 1
     keep &= ~split | (steps >= 2)
     keep &= ~split | (tiles * table.split_k <= _SPLIT_PROGRAMS_PER_UNIT * profile.units)

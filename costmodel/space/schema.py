@@ -17,6 +17,11 @@ def values_of(profile: HardwareProfile, name: str, usual: Sequence[Any]) -> Sequ
     return usual if own is None else own or (None,)
 
 
+def least_of(profile: HardwareProfile, name: str, usual: int) -> int:
+    """What is little of a knob on a chip: the usual, or the least that the chip takes."""
+    return max(usual, int(min(profile.knobs.get(name) or (usual,))))
+
+
 def has_template(profile: HardwareProfile, name: str) -> bool:
     """Whether a chip's kernels come in this template."""
     return name in values_of(profile, "template", TEMPLATES)
