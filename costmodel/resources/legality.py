@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costmodel.config import TEMPLATES, ConfigTable, encode_knob
 from costmodel.errors import UnsupportedError
@@ -199,18 +200,27 @@ RULES: tuple[Rule, ...] = (
 Knobs = tuple[tuple[str, tuple[Any, ...]], ...]
 
 
-def _of_knobs(knobs: Knobs) -> Rule:
-    """The rule that no knob is set that the chip lacks, or away from what it holds fixed."""
-    held = [(name, values) for name, values in knobs if name in _CHIP_KNOBS]
-
-    def needs(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
-        wrong = np.zeros(len(table), dtype=np.int64)
-        for name, values in held:
+def knobs_set_otherwise(table: ConfigTable, profile: HardwareProfile) -> NDArray[np.int64]:
+    """How many knobs a row sets that the chip lacks, or away from what it holds fixed."""
+    wrong = np.zeros(len(table), dtype=np.int64)
+    for name, values in profile.knobs.items():
+        if name in _CHIP_KNOBS:
             codes = [encode_knob(name, value) for value in values] or [0]
             wrong = wrong + ~np.isin(getattr(table, name), codes)
-        return wrong, 0
+    return wrong
 
-    told = (f"{name} {' or '.join(map(str, values)) or 'None'}" for name, values in held)
+
+def _of_knobs(knobs: Knobs) -> Rule:
+    """The rule that a configuration has the chip's own knobs."""
+
+    def needs(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+        return knobs_set_otherwise(table, profile), 0
+
+    told = (
+        f"{name} {' or '.join(map(str, values)) or 'None'}"
+        for name, values in knobs
+        if name in _CHIP_KNOBS
+    )
     return Rule("knobs", "knobs set otherwise", f"this chip takes {', '.join(told)}", needs)
 
 

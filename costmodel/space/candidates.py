@@ -13,7 +13,7 @@ from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.footprint import LEAST_ASYNC_BYTES, load_bytes
 from costmodel.space.narrow import matvec_candidates
-from costmodel.space.schema import has_template, least_of, of_its_templates, values_of
+from costmodel.space.schema import has_template, least_of, values_of, with_its_knobs
 from costmodel.space.specialized import warp_group_candidates
 
 _BLOCKS = (16, 32, 64, 128, 256)
@@ -57,7 +57,7 @@ def candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTable:
     table = table_of_templates(problem, profile, block_m, block_n)
     table = table[worth_a_thought(problem, table, profile)]
     others = [matvec_candidates(problem), warp_group_candidates(problem, profile)]
-    return ConfigTable.concat([table, *(of_its_templates(other, profile) for other in others)])
+    return ConfigTable.concat([table, *(with_its_knobs(other, profile) for other in others)])
 
 
 def table_of_templates(

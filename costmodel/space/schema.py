@@ -9,6 +9,7 @@ import numpy as np
 
 from costmodel.config import TEMPLATES, ConfigTable
 from costmodel.profile import HardwareProfile
+from costmodel.resources.legality import knobs_set_otherwise
 
 
 def values_of(profile: HardwareProfile, name: str, usual: Sequence[Any]) -> Sequence[Any]:
@@ -27,9 +28,8 @@ def has_template(profile: HardwareProfile, name: str) -> bool:
     return name in values_of(profile, "template", TEMPLATES)
 
 
-def of_its_templates(table: ConfigTable, profile: HardwareProfile) -> ConfigTable:
-    """The rows whose template the chip has."""
-    if "template" not in profile.knobs:
+def with_its_knobs(table: ConfigTable, profile: HardwareProfile) -> ConfigTable:
+    """The rows that set no knob otherwise than the chip does."""
+    if not profile.knobs:
         return table
-    numbers = [TEMPLATES.index(name) for name in profile.knobs["template"]]
-    return table[np.flatnonzero(np.isin(table.template, numbers))]
+    return table[np.flatnonzero(knobs_set_otherwise(table, profile) == 0)]
