@@ -5,10 +5,12 @@ torch 2.11, an MI300X in ROCm/ROCm issue 4203, a T4 by deviceQuery (chiemon.gith
 a B200 in pytorch/ao pull request 4002.
 """
 
+import json
 import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
 from costmodel.errors import ProfileError
 from costmodel.profile import detect, detect_profile, load_profile, resolve_profile, slice_of
@@ -101,6 +103,22 @@ def test_a_t4_and_a_b200_report_what_their_files_say(monkeypatch, device, name):
     assert found.profile.name == name
     differing = {each.figure for each in found.differences}
     assert differing <= {"memory_bytes"}
+
+
+def test_the_command_shows_the_gpu_at_hand_and_where_it_differs(monkeypatch):
+    from importlib import import_module
+
+    from costmodel.cli import app as frame
+
+    for name in frame.COMMANDS:
+        import_module(f"costmodel.cli.{name}")
+    pretend_torch(monkeypatch, **{**H200, "multi_processor_count": 66})
+    shown = CliRunner().invoke(frame.app, ["profiles", "show", "--json"])
+    found = json.loads(shown.stdout)
+    assert {"figure": "units", "profile": 132, "device": 66} in found["differences"]
+    assert found["figures"]["name"] == "h200-sxm-66-units" and "66 of 132" in found["notes"][0]
+    text = CliRunner().invoke(frame.app, ["profiles", "show"]).stdout
+    assert "the device differs" in text and "66 of 132 SMs" in text
 
 
 def test_half_the_units_are_a_profile_of_their_own_with_half_the_rate(monkeypatch):

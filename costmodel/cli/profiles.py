@@ -150,6 +150,8 @@ def _plain(value: Any) -> Any:
 def _text(value: Any) -> str:
     if value is None:
         return "unknown"
+    if isinstance(value, float):
+        return f"{value:.6g}"
     return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
 
 
