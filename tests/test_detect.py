@@ -181,6 +181,24 @@ def test_a_gpu_without_a_file_gets_a_profile_derived_from_its_nearest_relative(m
     assert "documented" not in confidences.values()
 
 
+def test_a_slice_of_a_gpu_without_a_file_is_derived_from_the_chip_nearest_in_name(monkeypatch):
+    # 16 SMs are nearer to an H20's 78, whose SMs do a quarter of the work
+    name = "NVIDIA H200 NVL MIG 1g.18gb"
+    sliced = {"name": name, "multi_processor_count": 16, "total_memory": 16_384 * 2**20}
+    pretend_torch(monkeypatch, **{**H200, **sliced})
+    found = detect()
+    assert found.derived_from == "h200-sxm"
+    assert found.profile.peak("fp16") == pytest.approx(989.4 * 16 / 132)
+
+
+def test_a_named_gpu_with_more_units_than_its_file_has_more_of_its_rate(monkeypatch):
+    pretend_torch(monkeypatch, **{**H200, "multi_processor_count": 144})
+    found = detect()
+    assert (found.profile.name, found.profile.units) == ("h200-sxm", 144)
+    assert found.profile.peak("fp16") == pytest.approx(989.4 * 144 / 132)
+    assert "144 SMs" in found.notes[0] and found.derived_from is None
+
+
 def test_memory_clock_and_bus_width_give_an_unknown_gpus_bandwidth(monkeypatch):
     pretend_torch(monkeypatch, **{**T4, "name": "Quadro RTX 5000"})
     assert detect_profile().bandwidth_gb_s == pytest.approx(2 * 5.001e9 * 256 / 8 / 1e9)

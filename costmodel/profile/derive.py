@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
 from costmodel.errors import ProfileError
@@ -21,6 +21,8 @@ _WHOLE_MEMORY = 0.9
 #: memory of a MIG slice comes in eighths, each with an eighth of the bandwidth (NVIDIA MIG user
 #: guide, memory slices)
 _MEMORY_SLICES = 8
+#: how NVIDIA's driver names a slice: "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+_SLICE = " MIG "
 
 
 class Difference(NamedTuple):
@@ -45,16 +47,30 @@ class Device:
     boost_clock_mhz: float | None = None
     bandwidth_gb_s: float | None = None
 
+    @property
+    def chip_name(self) -> str:
+        """The name without the part that says which slice it is."""
+        return self.name.split(_SLICE)[0]
+
+    @property
+    def is_slice(self) -> bool:
+        return _SLICE in self.name
+
 
 Found = tuple[HardwareProfile, tuple[Difference, ...], tuple[str, ...]]
 
 
 def relative_of(device: Device, profiles: Iterable[HardwareProfile]) -> HardwareProfile | None:
-    """The profile of the same target nearest in units, then in name, or None."""
+    """The profile of the same target nearest in units, then in name, or None.
 
-    def distance(profile: HardwareProfile) -> tuple[int, float, str]:
-        alike = SequenceMatcher(None, profile.model.lower(), device.name.lower()).ratio()
-        return abs(profile.units - device.units), -alike, profile.name
+    A slice's units say nothing of the chip that it is cut from.
+    """
+
+    def distance(profile: HardwareProfile) -> tuple[int, int, str]:
+        names = [profile.model.lower(), device.chip_name.lower()]
+        alike = len(os.path.commonprefix(names))
+        apart = 0 if device.is_slice else abs(profile.units - device.units)
+        return apart, -alike, profile.name
 
     same = [p for p in profiles if (p.backend, p.target) == (device.backend, device.target)]
     return min(same, key=distance, default=None)
@@ -94,18 +110,24 @@ def as_reported(
             " costmodel profiles new"
         )
         return chip, differences, tuple(notes)
-    if units == profile.units:
+    if units < profile.units:
+        share = _memory_share(profile, device)
+        chip = slice_of(chip, units, share)
+        notes.append(
+            f"the device shows {units} of {profile.units} {profile.unit_name}s"
+            + (f" and {share:g} of the memory" if share < 1 else "")
+            + f": a profile of its own, {chip.name}, with rates and bandwidth in proportion"
+        )
+    elif units > profile.units:
+        chip = _with_units(chip, units)
+        notes.append(
+            f"the device has {units} {profile.unit_name}s and {profile.name} {profile.units}: its "
+            "rates are taken in proportion"
+        )
+    else:
         return chip, differences, tuple(notes)
-    share = _memory_share(profile, device)
-    chip = slice_of(chip, units, share)
-    evidence = dict(chip.evidence)
-    evidence["units"] = Evidence(units, source, "measured")
-    notes.append(
-        f"the device shows {units} of {profile.units} {profile.unit_name}s"
-        + (f" and {share:g} of the memory" if share < 1 else "")
-        + f": a profile of its own, {chip.name}, with rates and bandwidth in proportion"
-    )
-    return replace(chip, evidence=evidence), differences, tuple(notes)
+    told = {**chip.evidence, "units": Evidence(units, source, "measured")}
+    return replace(chip, evidence=told), differences, tuple(notes)
 
 
 def slice_of(profile: HardwareProfile, units: int, memory_share: float = 1.0) -> HardwareProfile:
@@ -123,29 +145,40 @@ def slice_of(profile: HardwareProfile, units: int, memory_share: float = 1.0) ->
             f"{profile.name} has {profile.units} units and {_MEMORY_SLICES} parts of its memory: "
             f"there is no part of {units} and {eighths}"
         )
-    memory_share = eighths / _MEMORY_SLICES
-    part = units / profile.units
-    source = f"In proportion: {units} of {profile.units} units of {profile.name}."
-    evidence = dict(profile.evidence)
-    rates = {name: rate * part for name, rate in profile.peak_tflops.items()}
-    changes: dict[str, Any] = {"units": units}
-    if profile.achievable_tflops_fp16 is not None:
-        changes["achievable_tflops_fp16"] = profile.achievable_tflops_fp16 * part
-    if memory_share < 1:
+    chip = _with_units(profile, units)
+    source = f"In proportion: a part of {profile.name} with {eighths}/8 of its memory."
+    changes: dict[str, Any] = {}
+    if eighths < _MEMORY_SLICES:
         for name in ("bandwidth_gb_s", "copy_bandwidth_gb_s"):
             value = getattr(profile, name)
             if value is not None:
-                changes[name] = value * memory_share
+                changes[name] = value * eighths / _MEMORY_SLICES
     if (profile.l2_partitions or 1) > 1:
-        changes["l2_partitions"] = max(round((profile.l2_partitions or 1) * part), 1)
-    for name, value in changes.items():
-        evidence[name] = Evidence(value, source, "inferred")
+        dies = (profile.l2_partitions or 1) * units / profile.units
+        changes["l2_partitions"] = max(round(dies), 1)
+    new = {name: Evidence(value, source, "inferred") for name, value in changes.items()}
+    return replace(
+        chip, **changes, name=_part_name(profile.name, units, eighths), device_names=(),
+        evidence={**chip.evidence, **new},
+    )  # fmt: skip
+
+
+def _with_units(profile: HardwareProfile, units: int, clock_share: float = 1.0) -> HardwareProfile:
+    """The profile with another number of units, at a share of its clock: rates in proportion."""
+    part = units / profile.units * clock_share
+    source = f"In proportion: {units} units for the {profile.units} of {profile.name}."
+    evidence = dict(profile.evidence)
+    evidence["units"] = Evidence(units, source, "inferred")
+    rates = {name: rate * part for name, rate in profile.peak_tflops.items()}
     for name, rate in rates.items():
         evidence[f"peak_tflops.{name}"] = Evidence(rate, source, "inferred")
+    reached = profile.achievable_tflops_fp16
+    if reached is not None:
+        reached *= part
+        evidence["achievable_tflops_fp16"] = Evidence(reached, source, "inferred")
     return replace(
-        profile, **changes, name=_part_name(profile.name, units, eighths), device_names=(),
-        peak_tflops=rates, evidence=evidence,
-    )  # fmt: skip
+        profile, units=units, peak_tflops=rates, achievable_tflops_fp16=reached, evidence=evidence
+    )
 
 
 def _part_name(name: str, units: int, eighths: int) -> str:
@@ -175,36 +208,29 @@ def _memory_share(profile: HardwareProfile, device: Device) -> float:
 
 def _renamed(chip: HardwareProfile, device: Device, units: int) -> HardwareProfile:
     """A relative's profile under the device's own name: rates by its units and clock."""
-    known = chip.boost_clock_mhz or chip.peak_clock_mhz
     source = f"Derived from {chip.name}, a chip of the same target, for {device.name}."
     clock_share = 1.0
-    # the relative's own clock was replaced by the device's: its file's is in the peak clock
-    if device.boost_clock_mhz and known and chip.peak_clock_mhz:
+    if device.boost_clock_mhz and chip.peak_clock_mhz:
         clock_share = min(device.boost_clock_mhz / chip.peak_clock_mhz, 1.0)
-    rates = {
-        name: rate * units / chip.units * clock_share for name, rate in chip.peak_tflops.items()
-    }
+    share = _memory_share(chip, device) if device.is_slice else 1.0
     told: dict[str, Any] = {
-        "units": units,
-        "bandwidth_gb_s": device.bandwidth_gb_s or chip.bandwidth_gb_s,
+        "bandwidth_gb_s": (device.bandwidth_gb_s or chip.bandwidth_gb_s) * share,
         "peak_clock_mhz": chip.peak_clock_mhz and chip.peak_clock_mhz * clock_share,
     }
+    # what was measured on the relative was not measured on this one
     unmeasured: dict[str, Any] = dict.fromkeys(
         ("copy_bandwidth_gb_s", "launch_floor_us", "achievable_tflops_fp16")
     )
+    chip = _with_units(chip, units, clock_share)
     evidence = {
-        name: value if value.confidence == "measured" and device.name in value.source
-        else value._replace(source=f"{source} {value.source}", confidence="inferred")
-        for name, value in chip.evidence.items()
+        name: each
+        if device.name in each.source
+        else Evidence(told.get(name, each.value), f"{source} {each.source}", "inferred")
+        for name, each in chip.evidence.items()
         if name not in unmeasured
-    }  # fmt: skip
-    for name, figure in told.items():
-        if figure is not None:
-            evidence[name] = Evidence(figure, source, "inferred")
-    for name, rate in rates.items():
-        evidence[f"peak_tflops.{name}"] = Evidence(rate, source, "inferred")
+    }
     slug = re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")
     return replace(
-        chip, **told, **unmeasured, name=slug, model=device.name,
-        device_names=(device.name,), peak_tflops=rates, evidence=evidence,
+        chip, **told, **unmeasured, name=slug, model=device.name, device_names=(device.name,),
+        evidence=evidence,
     )  # fmt: skip

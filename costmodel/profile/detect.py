@@ -12,9 +12,6 @@ from costmodel.profile.hardware import HardwareProfile
 from costmodel.profile.keys import required_keys
 from costmodel.profile.load import list_profiles, load_profile, readable_profiles, user_folder
 
-#: how NVIDIA's driver names a slice: "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
-_SLICE = " MIG "
-
 
 @dataclass(frozen=True)
 class Detection:
@@ -56,9 +53,8 @@ def detect() -> Detection:
     device, software = _device()
     sound, broken = readable_profiles()
     notes = [f"{name} was skipped, it is broken: {reason}" for name, reason in broken.items()]
-    name = device.name.lower().split(_SLICE.lower())[0]
     for profile in sound.values():
-        if name in (known.lower() for known in profile.device_names):
+        if device.chip_name.lower() in (known.lower() for known in profile.device_names):
             chip, differences, more = as_reported(profile, device, software)
             return Detection(chip, device.name, differences, (*notes, *more))
     relative = relative_of(device, sound.values())
