@@ -56,7 +56,7 @@ class KernelConfig:
                 if not isinstance(value, bool):
                     raise ConfigError(f"swap must be True or False, got {value!r}")
                 continue
-            if value is None and name in _OPTIONAL:
+            if value is None and name in OPTIONAL_KNOBS:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_KNOB:
                 raise ConfigError(
@@ -86,7 +86,8 @@ class KernelConfig:
 
 
 KNOBS: tuple[str, ...] = tuple(f.name for f in fields(KernelConfig))
-_OPTIONAL = {"group_m", "num_warps", "num_stages", "load_bits"}
+#: knobs that a chip may lack
+OPTIONAL_KNOBS = {"group_m", "num_warps", "num_stages", "load_bits"}
 
 
 class ConfigTable:
@@ -122,7 +123,9 @@ class ConfigTable:
         if isinstance(configs, ConfigTable):
             return configs
         rows = [configs] if isinstance(configs, KernelConfig) else list(configs)
-        return cls(**{name: [_encode(name, getattr(row, name)) for row in rows] for name in KNOBS})
+        return cls(
+            **{name: [encode_knob(name, getattr(row, name)) for row in rows] for name in KNOBS}
+        )
 
     def __len__(self) -> int:
         return len(self.block_m)
@@ -154,12 +157,15 @@ class ConfigTable:
     @staticmethod
     def grid(**knobs: Any) -> ConfigTable:
         """The Cartesian product of the given values, a sequence or a scalar for each knob."""
-        values = [np.atleast_1d([_encode(k, v) for v in np.atleast_1d(knobs[k])]) for k in KNOBS]
+        values = [
+            np.atleast_1d([encode_knob(k, v) for v in np.atleast_1d(knobs[k])]) for k in KNOBS
+        ]
         mesh = np.meshgrid(*values, indexing="ij")
         return ConfigTable(**{k: m.ravel() for k, m in zip(KNOBS, mesh, strict=True)})
 
 
-def _encode(name: str, value: Any) -> int:
+def encode_knob(name: str, value: Any) -> int:
+    """The number that stands for a knob's value in a table; 0 for a knob that a chip lacks."""
     if name == "template" and isinstance(value, str):
         if value not in TEMPLATES:
             raise unknown_name("template", value, TEMPLATES)
@@ -172,4 +178,4 @@ def _decode(name: str, value: int) -> Any:
         return TEMPLATES[value]
     if name == "swap":
         return bool(value)
-    return None if value == 0 and name in _OPTIONAL else value
+    return None if value == 0 and name in OPTIONAL_KNOBS else value

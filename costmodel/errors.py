@@ -56,7 +56,11 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> UnknownNameE
     "unknown dtype 'float61'; did you mean 'float16'?"
     """
     names = sorted(known)
-    close = difflib.get_close_matches(str(given).lower(), names, n=3, cutoff=0.5)
+    text = str(given).lower()
+    # a name cut short comes first, whatever else looks like it
+    begun = [name for name in names if len(text) > 1 and name.startswith(text)]
+    close = sorted(begun, key=len) + difflib.get_close_matches(text, names, n=3, cutoff=0.5)
+    close = list(dict.fromkeys(close))[:3]
     if close:
         hint = "did you mean " + " or ".join(repr(name) for name in close) + "?"
     else:

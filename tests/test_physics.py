@@ -174,11 +174,31 @@ def test_an_l2_of_half_the_operands_saves_half_of_the_later_passes():
     assert found.dram_bytes[0] == 2.5 * 2 * ONE_OPERAND
 
 
-def test_partitions_of_l2_and_a_cache_at_the_memory_add_to_its_capacity():
-    quarter = replace(ROUND, units=64, l2_bytes=ONE_OPERAND // 4, l2_partitions=2)
-    both = replace(quarter, mall_bytes=ONE_OPERAND // 2)
-    assert traffic(SQUARE, TILE, both).dram_bytes[0] == 2.5 * 2 * ONE_OPERAND
-    assert traffic(SQUARE, TILE, quarter).dram_bytes[0] == 3.25 * 2 * ONE_OPERAND
+def test_each_die_fetches_its_own_copy_into_its_own_l2():
+    # a quarter of an operand is an eighth of both: passes 2 to 4 miss 7 times in 8, 1 + 3 * 7 / 8
+    dies = replace(ROUND, units=64, l2_bytes=ONE_OPERAND // 4, l2_partitions=2)
+    found = traffic(SQUARE, TILE, dies)
+    assert found.dies_bytes[0] == 2 * 3.625 * 2 * ONE_OPERAND
+    assert found.dram_bytes[0] == found.dies_bytes[0]
+    assert traffic(SQUARE, TILE, replace(dies, l2_partitions=1)).dies_bytes[0] == 0
+
+
+def test_a_cache_on_the_memorys_side_serves_the_dies_copies_and_adds_to_the_capacity():
+    # with half an operand more it is three eighths of both: 1 + 3 * 5 / 8
+    dies = replace(ROUND, units=64, l2_bytes=ONE_OPERAND // 4, l2_partitions=2)
+    found = traffic(SQUARE, TILE, replace(dies, mall_bytes=ONE_OPERAND // 2))
+    assert found.dram_bytes[0] == 2.875 * 2 * ONE_OPERAND
+    assert found.dies_bytes[0] == 2 * found.dram_bytes[0]
+
+
+def test_a_slow_cache_in_front_of_dram_holds_the_launch_up():
+    # eight dies draw both operands eight times: at 100 GB/s that takes longer than DRAM
+    fast = replace(ROUND, units=64, l2_partitions=8, mall_bytes=1 << 40)
+    slow = replace(fast, mall_bandwidth_gb_s=100.0)
+    drawn = traffic(SQUARE, TILE, slow).dies_bytes[0]
+    assert drawn == 8 * 2 * ONE_OPERAND
+    assert estimate(SQUARE, TILE, slow).time_us >= drawn / 100e3
+    assert estimate(SQUARE, TILE, fast).time_us < drawn / 100e3
 
 
 def test_c_is_written_once_and_read_too_where_beta_is_not_0():

@@ -14,6 +14,7 @@ from costmodel.predict import Prediction
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks
+from costmodel.space.schema import has_template
 
 #: K is long where even a square of this ratio leaves few tiles: the starting-block tables that
 #: engineers use switch to a deeper BLOCK_K at the same ratio
@@ -133,6 +134,8 @@ def _long_k(case: Case) -> Iterator[Cause]:
 def _split_remedy(case: Case) -> str:
     """What splitting K gives: the chosen split, else the one that comes nearest to all units."""
     config = case.config
+    if not has_template(case.profile, "split_k"):
+        return ""
     if config.split_k > 1:
         programs = case.tiles * config.split_k
         return f"split K, as chosen: split_k={config.split_k} gives {programs} programs"
@@ -146,6 +149,8 @@ def _split_remedy(case: Case) -> str:
 
 def _no_split(case: Case) -> str:
     """What is left where splitting K does not help."""
+    if not has_template(case.profile, "split_k"):
+        return "take smaller blocks: no kernel of this chip splits K"
     if case.problem.k < 2 * case.config.block_k:
         return "K is too short to split: take smaller blocks"
     return "take smaller blocks: splitting K in two would make more than one round"

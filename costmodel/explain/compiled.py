@@ -22,6 +22,13 @@ _INSTRUCTIONS = {
 }
 
 
+def _instructions(profile: HardwareProfile, unit: MatrixUnit) -> tuple[str, ...]:
+    """RDNA's matrix instruction has another name than CDNA's."""
+    if unit is MatrixUnit.MFMA and "wmma" in profile.mma:
+        return ("v_wmma",)
+    return _INSTRUCTIONS[unit]
+
+
 @dataclass(frozen=True)
 class Compiled:
     """What was predicted and what the compiler took.
@@ -101,6 +108,6 @@ def compiled(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -> C
         registers=facts["registers"],
         predicted_spilled_registers=float(physics.registers.spilled[0]),
         spill=facts["spill"],
-        predicted_instructions=_INSTRUCTIONS[MatrixUnit(int(physics.unit[0]))],
+        predicted_instructions=_instructions(profile, MatrixUnit(int(physics.unit[0]))),
         instructions=tuple(facts["instructions"]),
     )

@@ -11,9 +11,11 @@ from costmodel.config import ConfigTable
 from costmodel.explain.causes import Cause, causes, last_round_fill
 from costmodel.physics.estimate import EstimateColumns, estimate_columns
 from costmodel.physics.roofline import copy_bandwidth_gb_s, peak_of
+from costmodel.physics.traffic import beyond_l2_us
 from costmodel.predict import Prediction
 from costmodel.profile import HardwareProfile
 from costmodel.resources.matrix_unit import MatrixUnit
+from costmodel.resources.memories import MemoryUse, memory_uses
 from costmodel.resources.occupancy import LIMITERS
 from costmodel.space.prune import Rejections
 
@@ -67,6 +69,7 @@ class Resources:
     blocks_per_unit: int
     limiter: str
     instruction: str
+    memories: tuple[MemoryUse, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -193,7 +196,14 @@ _USED_FIGURES = {
 
 def unknown_figures(profile: HardwareProfile) -> tuple[str, ...]:
     """What the estimate would use and the profile does not know, with what was done instead."""
-    return tuple(told for name, told in _USED_FIGURES.items() if getattr(profile, name) is None)
+    # registers and warps are no figures of a chip that names its own memories
+    own = ("registers_per_unit", "shared_per_unit_bytes", "max_warps_per_unit")
+    skipped = own if profile.memories else ()
+    return tuple(
+        told
+        for name, told in _USED_FIGURES.items()
+        if name not in skipped and getattr(profile, name) is None
+    )
 
 
 def time_parts(prediction: Prediction, physics: EstimateColumns) -> TimeParts:
@@ -203,8 +213,7 @@ def time_parts(prediction: Prediction, physics: EstimateColumns) -> TimeParts:
         for column in (physics.time_us, physics.step_us, physics.epilogue_us, physics.split_us)
     )
     loop = float(physics.waves.rounds[0] * physics.waves.steps[0]) * step
-    moved = float(physics.traffic.dram_bytes[0] + physics.traffic.store_bytes[0])
-    dram = moved / (copy_bandwidth_gb_s(prediction.profile) * 1e3)
+    dram = float(beyond_l2_us(physics.traffic, prediction.profile)[0])
     wait = max(dram - loop - epilogue, 0.0)
     start = total - split - loop - epilogue - wait
     return TimeParts(
@@ -232,12 +241,20 @@ def _resources(prediction: Prediction, physics: EstimateColumns) -> Resources:
         shared_bytes=int(physics.footprint.shared_bytes[0]),
         shared_limit_bytes=profile.shared_per_block_bytes,
         registers=int(registers.allocated[0]),
-        registers_limit=profile.max_registers_per_thread or 255,
+        registers_limit=profile.max_registers_per_thread or (0 if profile.memories else 255),
         spilled=int(np.ceil(spilled)),
         blocks_per_unit=int(physics.occupancy.blocks[0]),
         limiter=LIMITERS[int(physics.occupancy.limiter[0])],
-        instruction=MatrixUnit(int(physics.unit[0])).name.lower().replace("_", "."),
+        instruction=_instruction(profile, MatrixUnit(int(physics.unit[0]))),
+        memories=memory_uses(prediction.problem, prediction.config, profile),
     )
+
+
+def _instruction(profile: HardwareProfile, unit: MatrixUnit) -> str:
+    """The matrix unit by name: another vendor's, or RDNA's, is the one that its profile names."""
+    if unit is MatrixUnit.OTHER or (unit is MatrixUnit.MFMA and "wmma" in profile.mma):
+        return profile.mma[0]
+    return unit.name.lower().replace("_", ".")
 
 
 def _work(prediction: Prediction, physics: EstimateColumns) -> Work:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from costmodel.explain.report import Report
+from costmodel.explain.report import Report, Resources
 
 WIDTH = 100
 _INDENT = 14
@@ -82,7 +82,9 @@ def _cut(r: Report) -> Iterator[tuple[str, str]]:
     res, work, unit = r.resources, r.work, r.unit_name
     yield (
         "resources",
-        f"{res.shared_bytes} of {res.shared_limit_bytes} bytes of SRAM, {res.registers} of "
+        _memories(res)
+        if res.memories
+        else f"{res.shared_bytes} of {res.shared_limit_bytes} bytes of SRAM, {res.registers} of "
         f"{res.registers_limit} registers a thread"
         + (f" ({res.spilled} spilled)" if res.spilled else "")
         + f"; {res.blocks_per_unit} block{_s(res.blocks_per_unit)} a {unit}, limited by "
@@ -101,6 +103,26 @@ def _cut(r: Report) -> Iterator[tuple[str, str]]:
         f"{work.dram_bytes / 1e6:.1f} MB from and to DRAM ({work.compulsory_bytes / 1e6:.1f} "
         f"compulsory), {work.l2_bytes / 1e6:.1f} MB from L2",
     )
+
+
+def _memories(res: Resources) -> str:
+    """Each named memory with what it holds, and the one that binds the block."""
+    parts = []
+    for use in res.memories:
+        holds = ", ".join(kind.replace("_", " ") for kind in use.holds)
+        what = holds + (f" in steps of {use.inner_step}" if use.inner_step else "")
+        what += f", {use.buffers} buffers" if use.buffers > 1 else ""
+        full = ", exactly full" if use.needed_bytes == use.capacity_bytes else ""
+        parts.append(
+            f"{use.name} {use.needed_bytes} of {use.capacity_bytes} bytes a {use.per} "
+            f"({what}){full}"
+        )
+    inner = [use for use in res.memories if use.inner_step]
+    if inner:
+        least = min(inner, key=lambda use: use.inner_step)
+        parts.append(f"{least.name} binds the step inside, {least.inner_step} of K")
+    binding = ", ".join(use.name for use in res.memories if use.binds)
+    return "; ".join([*parts, f"{binding} binds the block", res.instruction])
 
 
 def _others(r: Report) -> Iterator[tuple[str, str]]:

@@ -13,11 +13,13 @@ def environment(device: int = 0) -> dict[str, Any]:
     """Columns of a row that say where and with what it was measured."""
     import torch
 
-    from costmodel.profile import detect_profile
+    from costmodel.profile import detect
 
     properties = torch.cuda.get_device_properties(device)
     try:
-        name: str | None = detect_profile().name
+        found = detect()
+        # a name that stands for no file would say nothing to whoever reads the log
+        name: str | None = None if found.derived_from else found.profile.name
     except Exception:  # a chip without a profile is measured all the same
         name = None
     return {

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.physics.roofline import Roofline, copy_bandwidth_gb_s, peak_of, roofline
-from costmodel.physics.traffic import TrafficColumns, traffic_columns
+from costmodel.physics.traffic import TrafficColumns, beyond_l2_us, traffic_columns
 from costmodel.physics.waves import WaveColumns, wave_columns
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
@@ -120,13 +120,17 @@ def estimate_columns(
     widest = np.minimum(load_bytes(problem, table, "a"), load_bytes(problem, table, "b"))
     specialized = is_specialized(table)
     waited = (widest < LEAST_ASYNC_BYTES) & ~(table.is_template("persistent_tma") | specialized)
+    if profile.backend == "cuda" and not profile.async_copy:
+        waited = np.ones(len(table), dtype=bool)
     depth = np.where(waited, 1, np.maximum(table.num_stages - 1, 1))
+    if profile.block_memory is not None:  # fixed buffers, each free once its products have read it
+        depth = np.where(table.num_stages > 0, depth, profile.block_memory.buffers)
     latency_step = (_DRAM_LATENCY_US + l2_step + compute_step) / depth
     step = np.maximum(np.maximum(compute_step, l2_step), latency_step) + _STEP_US
     whole = waves.rounds * waves.steps
 
     bandwidth = copy_bandwidth_gb_s(profile) * 1e3  # bytes a microsecond
-    dram_us = (traffic.dram_bytes + traffic.store_bytes) / bandwidth
+    dram_us = beyond_l2_us(traffic, profile)
     tile_bytes = table.block_m * table.block_n * problem.out_bytes
     unit_bandwidth = bandwidth / profile.units
     epilogue_us = waves.rounds * (_EPILOGUE_US + sharing * tile_bytes / (2 * unit_bandwidth))
@@ -194,7 +198,7 @@ def matrix_share(
     vector = (profile.peak_tflops.get("fp32") or peak_of(problem, profile)) / peak_of(
         problem, profile
     )
-    return np.where(table.is_template("matvec"), min(vector, 1.0), share)
+    return np.where(unit == MatrixUnit.NONE, min(vector, 1.0), share)
 
 
 @dataclass(frozen=True)

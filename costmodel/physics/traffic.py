@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.config import ConfigTable
+from costmodel.physics.roofline import copy_bandwidth_gb_s
 from costmodel.physics.waves import WaveColumns
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
@@ -23,7 +24,8 @@ _ROW_BYTES = 16  # the copy engine's rows are multiples of it (CUDA driver API)
 @dataclass(frozen=True)
 class TrafficColumns:
     """Bytes, one entry a configuration: all loads of operands, what of it DRAM serves, C, the
-    parts of a split K, and operands that are copied into aligned rows first.
+    parts of a split K, operands that are copied into aligned rows first, and what the L2 caches
+    of several dies draw from the memory's side, where they share no contents (0 with one L2).
     """
 
     l2_bytes: Column
@@ -31,6 +33,7 @@ class TrafficColumns:
     store_bytes: Column
     part_bytes: Column
     copied_bytes: Column
+    dies_bytes: Column
 
 
 def traffic_columns(
@@ -42,6 +45,10 @@ def traffic_columns(
     A and column of B is fetched once from DRAM and met in L2 by the rest. From patch to patch an
     operand is met again only as far as it stays in L2 (reuse by unique rows and columns in
     flight as in AMD's Origami, residency 1 where the operand fits).
+
+    Programs are dealt to dies in turn (AMD, MI300X workload optimisation), so each die with an L2
+    of its own fetches nearly every row and column of the patch for itself: its copies add nothing
+    to the capacity, and without a cache on the memory's side they all come from DRAM.
     """
     size = problem.element_bytes
     a_once = float(problem.m * problem.k * problem.batch * size)
@@ -55,12 +62,19 @@ def traffic_columns(
     patch_n = np.clip(in_flight / patch_m, 1, waves.tiles_n)
     a_misses = np.ceil(waves.tiles_n / patch_n)
     b_misses = np.ceil(waves.tiles_m / patch_m)
-    capacity = (profile.l2_bytes or _SMALLEST_L2_BYTES) * (profile.l2_partitions or 1)
-    capacity += profile.mall_bytes or 0
+    capacity = (profile.l2_bytes or _SMALLEST_L2_BYTES) + (profile.mall_bytes or 0)
     # between two passes over A, a band of B and of A itself goes by
     resident_a = np.clip(capacity / (a_once + b_once), 0.0, 1.0)
-    dram = a_once * (1 + (a_misses - 1) * (1 - resident_a))
-    dram = dram + b_once * (1 + (b_misses - 1) * (1 - resident_a))
+    a_loads = a_once * (1 + (a_misses - 1) * (1 - resident_a))
+    b_loads = b_once * (1 + (b_misses - 1) * (1 - resident_a))
+    dram = a_loads + b_loads
+    dies = np.zeros(len(table))
+    partitions = profile.l2_partitions or 1
+    if partitions > 1:
+        # a row of A is met by the programs of its columns in flight, on so many dies at most
+        dies = a_loads * np.minimum(partitions, patch_n) + b_loads * np.minimum(partitions, patch_m)
+        if not profile.mall_bytes:
+            dram = dies
     c_passes = 2.0 if problem.beta else 1.0
     store = np.full(
         len(table), problem.m * problem.n * problem.batch * problem.out_bytes * c_passes
@@ -70,4 +84,13 @@ def traffic_columns(
     odd = [problem.odd_row_bytes(operand, _ROW_BYTES) > 0 for operand in "ab"]
     copied = np.where(packed, a_once * odd[0] + b_once * odd[1], 0.0)
     parts = np.where((table.split_k > 1) | packed, area * table.split_k * _PART_BYTES, 0)
-    return TrafficColumns(l2, dram, store, parts.astype(np.float64), copied)
+    return TrafficColumns(l2, dram, store, parts.astype(np.float64), copied, dies)
+
+
+def beyond_l2_us(traffic: TrafficColumns, profile: HardwareProfile) -> Column:
+    """Least time for what passes L2, in microseconds: DRAM's, or that of a cache in front of it."""
+    moved = traffic.dram_bytes + traffic.store_bytes
+    taken = moved / (copy_bandwidth_gb_s(profile) * 1e3)
+    if profile.mall_bandwidth_gb_s:
+        taken = np.maximum(taken, traffic.dies_bytes / (profile.mall_bandwidth_gb_s * 1e3))
+    return taken

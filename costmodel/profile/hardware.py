@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from costmodel.dtypes import PRECISIONS
 from costmodel.errors import unknown_name
+from costmodel.profile.memory import Memory
 
 _Value = TypeVar("_Value")
 
@@ -43,15 +44,22 @@ class FrozenMap(Mapping[str, _Value]):
 class HardwareProfile:
     """One chip as Triton sees it. A figure that nobody knows is None.
 
-    A unit is what holds a block: an SM or a CU. ``peak_tflops`` are dense rates that accumulate
-    in fp32 (int32 for int8), at ``peak_clock_mhz`` where they are matrix rates; "fp32" is the rate
+    A unit is what holds a block: an SM, a CU, a core. ``peak_tflops`` are dense rates that sum in
+    fp32 (int32 for int8), at ``peak_clock_mhz`` where they are matrix rates; "fp32" is the rate
     without rounding to tf32, and a type that the chip does not multiply natively is absent.
     ``l2_bytes`` is one L2 and ``l2_partitions`` how many there are that share no contents;
     ``mall_bytes`` is a cache on the memory's side. ``copy_bandwidth_gb_s`` counts bytes read and
     bytes written. ``shared_per_block_bytes`` is the opt-in limit; ``shared_reserved_bytes`` is
     taken on top of what a block asks for. ``register_granularity`` is in registers a thread.
+
+    A chip whose on-chip memories are not a GPU's names them in ``memories``; then
+    ``shared_per_block_bytes`` is the capacity of ``block_memory``. ``knobs`` holds the values that
+    a knob may take there, an empty tuple for one that the chip lacks; a knob that is not named is
+    as on every GPU. ``max_programs`` is the largest grid, and with ``persistent_grid`` a launch has
+    one program a unit, which takes its tiles in turn.
+
     ``evidence`` has an entry for each known figure, by attribute name ("peak_tflops.fp16" for a
-    rate). Equality and hash leave it out.
+    rate, "memories.L1.capacity_bytes" for a memory). Equality and hash leave it out.
     """
 
     name: str
@@ -76,6 +84,7 @@ class HardwareProfile:
     l2_bytes: int | None = None
     l2_partitions: int | None = None
     mall_bytes: int | None = None
+    mall_bandwidth_gb_s: float | None = None
     line_bytes: int | None = None
     sector_bytes: int | None = None
     shared_per_unit_bytes: int | None = None
@@ -88,6 +97,10 @@ class HardwareProfile:
     max_blocks_per_unit: int | None = None
     max_threads_per_block: int | None = None
     subpartitions: int | None = None
+    max_programs: int | None = None
+    persistent_grid: bool = False
+    memories: tuple[Memory, ...] = ()
+    knobs: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: FrozenMap({}), hash=False)
     launch_floor_us: float | None = None
     achievable_tflops_fp16: float | None = None
     evidence: Mapping[str, Evidence] = field(
@@ -95,13 +108,21 @@ class HardwareProfile:
     )
 
     def __post_init__(self) -> None:
-        for name in ("peak_tflops", "evidence"):
+        for name in ("peak_tflops", "knobs", "evidence"):
             object.__setattr__(self, name, FrozenMap(getattr(self, name)))
 
     @property
     def compute_capability(self) -> int | None:
         """Ten times the CUDA compute capability (90 for 9.0); None for another vendor's chip."""
         return int(self.target) if self.backend == "cuda" else None
+
+    @property
+    def block_memory(self) -> Memory | None:
+        """The memory that a block's operands pass through; the first where none is named so."""
+        for memory in self.memories:
+            if "operands" in memory.holds:
+                return memory
+        return self.memories[0] if self.memories else None
 
     def peak(self, dtype: str, precision: str | None = None) -> float | None:
         """Peak rate in TFLOPS for operands of ``dtype``, or None where the chip has none.

@@ -1,212 +1,252 @@
-"""From a TOML document to a ``HardwareProfile``, with errors that name the section and key."""
+"""From a TOML document to a ``HardwareProfile``, with every fault named by section and key."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from reprlib import repr as short
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from costmodel.dtypes import OPERANDS
 from costmodel.errors import ProfileError, unknown_name
 from costmodel.profile.hardware import Evidence, HardwareProfile
-
-SCHEMA = 1
-BACKENDS: tuple[str, ...] = ("cuda", "hip")
-CONFIDENCES: tuple[str, ...] = ("documented", "reported", "inferred", "measured")
-#: what may stand in ``[peak_tflops]``: the operand types, and fp32 rounded to tf32 on the way in
-RATES: tuple[str, ...] = (*OPERANDS, "tf32")
-#: larger than any figure of a chip, and safe as a float and as an int64
-LARGEST = 2**62
-
-
-class _Key(NamedTuple):
-    """Where a figure stands in the file, and what it may be."""
-
-    section: str
-    key: str
-    whole: bool = True
-    required: bool = False  # may not be "unknown"
-    zero: bool = False  # may be 0
-    optional: bool = False  # may be left out
-
-
-_TEXTS = {
-    **{key: ("identity", key) for key in ("name", "vendor", "model", "architecture")},
-    **{key: ("identity", key) for key in ("backend", "target")},
-    "unit_name": ("compute", "unit_name"),
-}
-_LISTS = {
-    "mma": ("compute", "mma"),
-    "async_copy": ("compute", "async_copy"),
-    "device_names": ("identity", "device_names"),
-}
-#: words that rules look for: a misspelt one would silently mean a lesser chip
-_WORDS = {
-    "mma": ("mma.sync", "wgmma", "tcgen05", "mfma", "wmma"),
-    "async_copy": ("cp.async", "tma", "buffer_load_to_lds"),
-}
-_FIGURES = {
-    "units": _Key("compute", "units", required=True),
-    "boost_clock_mhz": _Key("compute", "boost_clock_mhz", whole=False),
-    "peak_clock_mhz": _Key("compute", "peak_clock_mhz", whole=False),
-    "warp_size": _Key("compute", "warp_size", required=True),
-    "memory_bytes": _Key("memory", "capacity_bytes"),
-    "bandwidth_gb_s": _Key("memory", "bandwidth_gb_s", whole=False, required=True),
-    "copy_bandwidth_gb_s": _Key("memory", "copy_bandwidth_gb_s", whole=False),
-    "l2_bytes": _Key("memory", "l2_bytes"),
-    "l2_partitions": _Key("memory", "l2_partitions"),
-    "mall_bytes": _Key("memory", "mall_bytes", zero=True),
-    "line_bytes": _Key("memory", "line_bytes"),
-    "sector_bytes": _Key("memory", "sector_bytes"),
-    "shared_per_block_bytes": _Key("shared", "per_block_bytes", required=True),
-    "shared_per_unit_bytes": _Key("shared", "per_unit_bytes"),
-    "shared_reserved_bytes": _Key("shared", "reserved_per_block_bytes", zero=True),
-    "shared_granularity_bytes": _Key("shared", "allocation_granularity_bytes"),
-    "registers_per_unit": _Key("registers", "per_unit"),
-    "max_registers_per_thread": _Key("registers", "max_per_thread"),
-    "register_granularity": _Key("registers", "allocation_granularity"),
-    "max_warps_per_unit": _Key("limits", "max_warps_per_unit"),
-    "max_blocks_per_unit": _Key("limits", "max_blocks_per_unit"),
-    "max_threads_per_block": _Key("limits", "max_threads_per_block"),
-    "subpartitions": _Key("limits", "subpartitions_per_unit"),
-    "launch_floor_us": _Key("measured", "launch_floor_us", whole=False),
-    "achievable_tflops_fp16": _Key(
-        "measured", "achievable_tflops_fp16", whole=False, optional=True
-    ),
-}
+from costmodel.profile.keys import (
+    BACKENDS,
+    CONFIDENCES,
+    FIGURES,
+    LARGEST,
+    LISTS,
+    MEMORY_FIGURES,
+    MEMORY_KEYS,
+    OWN_SECTIONS,
+    SCHEMA,
+    TEXTS,
+    WORDS,
+    Key,
+    layout,
+    may_be_left_out,
+)
+from costmodel.profile.knobs import knob_values
+from costmodel.profile.memory import HOLDS, OWNERS, Memory
 
 
-def _layout() -> dict[str, dict[str, bool]]:
-    """Section -> key -> whether it must be there."""
-    layout: dict[str, dict[str, bool]] = {"peak_tflops": dict.fromkeys(RATES, False)}
-    for section, key in (*_TEXTS.values(), *_LISTS.values()):
-        layout.setdefault(section, {})[key] = key != "device_names"
-    for spec in _FIGURES.values():
-        layout.setdefault(spec.section, {})[spec.key] = not spec.optional
-    return layout
+class Fault(NamedTuple):
+    """What is wrong at a place of a file, and what to do about it (may be empty)."""
 
+    place: str
+    what: str
+    remedy: str = ""
 
-_LAYOUT = _layout()
+    def __str__(self) -> str:
+        if not self.place:
+            return self.what
+        return f"{self.place}{' ' if self.place.endswith(']') else ': '}{self.what}"
 
-
-def required_keys() -> list[str]:
-    """What a profile cannot do without, as "[section] key"."""
-    texts = [f"[{section}] {key}" for section, key in _TEXTS.values() if section == "identity"]
-    figures = [f"[{s.section}] {s.key}" for s in _FIGURES.values() if s.required]
-    return [*texts, *figures, "[peak_tflops] a rate for at least one type"]
+    @property
+    def told(self) -> str:
+        """The fault with its remedy, as sentences."""
+        return f"{self}. {self.remedy[:1].upper()}{self.remedy[1:]}" if self.remedy else str(self)
 
 
 def parse_profile(document: Mapping[str, Any], where: str) -> HardwareProfile:
     """Build a profile from a parsed TOML document.
 
     ``where`` names the document in errors. Raises ``ProfileError`` for a missing, unknown or
-    mistyped key, a figure out of range, an unknown confidence, or a source without its sentence.
+    mistyped key, a figure out of range, an unknown confidence, or a source without its sentence;
+    the first fault is told, and how many more there are.
     """
-    return _Reader(document, where).profile()
+    profile, faults = read_document(document)
+    if profile is not None:
+        return profile
+    more = f" (and {len(faults) - 1} more: costmodel profiles validate)" if len(faults) > 1 else ""
+    raise ProfileError(f"{where}: {faults[0]}{more}")
+
+
+def read_document(document: Mapping[str, Any]) -> tuple[HardwareProfile | None, list[Fault]]:
+    """The profile, or None and every fault of the document, in the order of the format."""
+    reader = _Reader(document)
+    profile = reader.profile()
+    return (profile, []) if not reader.faults else (None, reader.faults)
 
 
 class _Reader:
-    """One document, the name to use for it in errors, and the evidence gathered so far."""
+    """One document, the evidence gathered so far, and the faults found so far."""
 
-    def __init__(self, document: Mapping[str, Any], where: str) -> None:
+    def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = document
-        self.where = where
         self.evidence: dict[str, Evidence] = {}
+        self.faults: list[Fault] = []
 
-    def profile(self) -> HardwareProfile:
+    def profile(self) -> HardwareProfile | None:
         self.check_layout()
-        values: dict[str, Any] = {a: self.text(*place) for a, place in _TEXTS.items()}
-        values |= {a: self.texts(*place) for a, place in _LISTS.items()}
-        values |= {a: self.figure(a, spec) for a, spec in _FIGURES.items()}
+        values: dict[str, Any] = {a: self.text(*place) for a, place in TEXTS.items()}
+        values |= {a: self.texts(*place) for a, place in LISTS.items()}
+        own = "memories" in self.document
+        for attribute, spec in FIGURES.items():
+            if not (own and spec.section == "shared"):
+                values[attribute] = self.figure(attribute, spec, self.section(spec.section))
+        rates = self.section("peak_tflops")
         values["peak_tflops"] = {
-            rate: self.figure(f"peak_tflops.{rate}", _Key("peak_tflops", rate, False, True))
-            for rate in self.document["peak_tflops"]
+            rate: self.figure(f"peak_tflops.{rate}", Key("peak_tflops", rate, False, True), rates)
+            for rate in rates
         }
-        if not values["peak_tflops"]:
-            raise ProfileError(f"{self.where}: [peak_tflops] needs a rate for at least one type")
+        if "peak_tflops" in self.document and not rates and not self.faults:
+            self.fault("[peak_tflops]", "needs a rate for at least one type")
         backend, target = values["backend"], values["target"]
-        if backend not in BACKENDS:
-            self.fail("identity", "backend", str(unknown_name("backend", backend, BACKENDS)))
-        if backend == "cuda" and not (target.isascii() and target.isdigit() and len(target) < 5):
-            self.fail("identity", "target", f'expected digits such as "90", got {short(target)}')
-        return HardwareProfile(**values, evidence=self.evidence)
+        if isinstance(backend, str) and backend not in BACKENDS:
+            self.fault("[identity] backend", str(unknown_name("backend", backend, BACKENDS)))
+        digits = isinstance(target, str) and target.isascii() and target.isdigit()
+        if backend == "cuda" and isinstance(target, str) and not (digits and len(target) < 5):
+            self.fault("[identity] target", f'expected digits such as "90", got {short(target)}')
+        values["memories"] = self.memories()
+        values["persistent_grid"], values["knobs"] = self.knobs()
+        if own and values["memories"]:
+            first = [m for m in values["memories"] if "operands" in m.holds]
+            values["shared_per_block_bytes"] = (first or values["memories"])[0].capacity_bytes
+        return None if self.faults else HardwareProfile(**values, evidence=self.evidence)
 
-    def fail(self, section: str, key: str, what: str) -> NoReturn:
-        raise ProfileError(f"{self.where}: [{section}] {key}: {what}")
+    def fault(self, place: str, what: str, remedy: str = "") -> None:
+        self.faults.append(Fault(place, what, remedy))
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        """A section's content, empty where it is missing or no table."""
+        content = self.document.get(name, {})
+        return content if isinstance(content, dict) else {}
 
     def check_layout(self) -> None:
         """Every section and key that is expected is there, and no other."""
         schema = self.document.get("schema")
         if type(schema) is not int or schema != SCHEMA:
-            raise ProfileError(f"{self.where}: schema: expected {SCHEMA}, got {short(schema)}")
-        sections = {**_LAYOUT, "sources": {}}
+            self.fault("schema", f"expected {SCHEMA}, got {short(schema)}", f"schema = {SCHEMA}")
+        sections = layout(self.document)
         for name in self.document:
-            if name != "schema" and name not in sections:
-                raise ProfileError(f"{self.where}: {unknown_name('section', name, sections)}")
+            if name != "schema" and name not in {**sections, **dict.fromkeys(OWN_SECTIONS)}:
+                self.fault("", str(unknown_name("section", name, [*sections, *OWN_SECTIONS])))
+        for name in OWN_SECTIONS:
+            if not isinstance(self.document.get(name, {}), dict):
+                self.fault(f"[{name}]", "must be a table")
         for section, keys in sections.items():
             if section not in self.document:
-                raise ProfileError(f"{self.where}: section [{section}] is missing")
+                if not may_be_left_out(section, self.document):
+                    self.fault("", f"section [{section}] is missing")
+                continue
+            if not isinstance(self.document[section], dict):
+                self.fault(f"[{section}]", "must be a table")
+                continue
             content = self.document[section]
-            if not isinstance(content, dict):
-                raise ProfileError(f"{self.where}: [{section}] must be a table")
             for key in content if section != "sources" else ():
                 if key not in keys:
-                    raise ProfileError(
-                        f"{self.where}: [{section}] {unknown_name('key', key, keys)}"
-                    )
+                    self.fault(f"[{section}] {key}", str(unknown_name("key", key, keys)))
             for key, needed in keys.items():
                 if needed and key not in content:
-                    self.fail(section, key, "is missing")
-        for key in self.document["sources"]:
+                    self.fault(f"[{section}] {key}", "is missing", "an unknown figure is "
+                               '{ value = "unknown" }')  # fmt: skip
+        for key in self.section("sources"):
             self.text("sources", key)
 
-    def text(self, section: str, key: str) -> str:
-        value = self.document[section][key]
-        if not isinstance(value, str) or not value.strip():
-            self.fail(section, key, f"expected a text, got {short(value)}")
-        return value
+    def text(self, section: str, key: str) -> str | None:
+        content = self.section(section)
+        if key not in content:
+            return None  # told by check_layout
+        value = content[key]
+        if isinstance(value, str) and value.strip():
+            return value
+        self.fault(f"[{section}] {key}", f"expected a text, got {short(value)}")
+        return None
 
     def texts(self, section: str, key: str) -> tuple[str, ...]:
-        value = self.document[section].get(key, [])
+        value = self.section(section).get(key, [])
+        place = f"[{section}] {key}"
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            self.fail(section, key, f"expected a list of texts, got {short(value)}")
+            self.fault(place, f"expected a list of texts, got {short(value)}")
+            return ()
         for item in value:
-            if key in _WORDS and item not in _WORDS[key]:
-                self.fail(section, key, str(unknown_name("word", item, _WORDS[key])))
+            if key in WORDS and item not in WORDS[key]:
+                self.fault(place, str(unknown_name("word", item, WORDS[key])))
         return tuple(value)
 
-    def figure(self, attribute: str, spec: _Key) -> float | None:
+    def figure(self, attribute: str, spec: Key, content: Mapping[str, Any]) -> float | None:
         """The figure itself; its evidence is kept under ``attribute``."""
-        section, key = spec.section, spec.key
-        if key not in self.document[section]:
+        place = f"[{spec.section}] {spec.key}"
+        if spec.key not in content:
             return None
-        entry = self.document[section][key]
+        entry = content[spec.key]
         if not isinstance(entry, dict) or "value" not in entry:
-            self.fail(section, key, f"expected {{ value, source, confidence }}, got {short(entry)}")
+            self.fault(place, f"expected {{ value, source, confidence }}, got {short(entry)}")
+            return None
         for name in entry:
             if name not in ("value", "source", "confidence"):
-                self.fail(section, key, f"unknown entry {short(name)}")
+                self.fault(place, f"unknown entry {short(name)}")
         if entry["value"] == "unknown":
             if spec.required:
-                self.fail(section, key, "is needed, it may not be 'unknown'")
+                self.fault(place, "is needed, it may not be 'unknown'")
             return None
-        value = self.number(spec, entry["value"])
+        value = self.number(place, spec, entry["value"])
         source, confidence = entry.get("source"), entry.get("confidence")
-        sources = self.document["sources"]
+        sources = self.section("sources")
         if not isinstance(source, str) or source not in sources:
-            self.fail(section, key, f"source {short(source)} is not a key of [sources]")
-        if not isinstance(confidence, str) or confidence not in CONFIDENCES:
+            self.fault(place, f"source {short(source)} is not a key of [sources]",
+                       "add the sentence that says where the figure comes from")  # fmt: skip
+        elif not isinstance(confidence, str) or confidence not in CONFIDENCES:
             known = ", ".join(CONFIDENCES)
-            self.fail(section, key, f"confidence {short(confidence)} is not one of {known}")
-        self.evidence[attribute] = Evidence(value, sources[source], confidence)
+            self.fault(place, f"confidence {short(confidence)} is not one of {known}")
+        elif value is not None:
+            self.evidence[attribute] = Evidence(value, sources[source], confidence)
         return value
 
-    def number(self, spec: _Key, value: object) -> float:
+    def number(self, place: str, spec: Key, value: object) -> float | None:
         wanted = "a whole number" if spec.whole else "a number"
         kinds = int if spec.whole else (int, float)
         if isinstance(value, bool) or not isinstance(value, kinds):
-            self.fail(spec.section, spec.key, f"expected {wanted}, got {short(value)}")
+            self.fault(place, f"expected {wanted}, got {short(value)}")
+            return None
         if not 0 <= value <= LARGEST or (value == 0 and not spec.zero):  # false for nan, too
             bound = "0 or more" if spec.zero else "above 0"
-            self.fail(spec.section, spec.key, f"expected {wanted} {bound}, got {short(value)}")
+            self.fault(place, f"expected {wanted} {bound}, got {short(value)}")
+            return None
         return value if spec.whole else float(value)
+
+    def memories(self) -> tuple[Memory, ...]:
+        """The chip's own memories, in the file's order."""
+        found = []
+        if "memories" in self.document and not self.section("memories"):
+            self.fault("[memories]", "needs at least one memory, such as [memories.L1]")
+        for name, content in self.section("memories").items():
+            place = f"[memories.{name}]"
+            if not isinstance(content, dict):
+                self.fault(place, "must be a table")
+                continue
+            for key in content:
+                if key not in MEMORY_KEYS:
+                    self.fault(f"{place} {key}", str(unknown_name("key", key, MEMORY_KEYS)))
+            numbers = {}
+            for key, default in MEMORY_FIGURES.items():
+                spec = Key(f"memories.{name}", key, required=True)
+                if key not in content and default is None:
+                    self.fault(f"{place} {key}", "is missing")
+                value = self.figure(f"memories.{name}.{key}", spec, content)
+                numbers[key] = int(value or default or 1)
+            holds, per = content.get("holds"), content.get("per", "block")
+            if not isinstance(holds, list) or not holds or not set(map(str, holds)) <= {*HOLDS}:
+                self.fault(f"{place} holds", f"expected a list of {', '.join(HOLDS)}, got "
+                           f"{short(holds)}")  # fmt: skip
+                continue
+            if not isinstance(per, str) or per not in OWNERS:
+                self.fault(f"{place} per", f"{short(per)} is not one of {', '.join(OWNERS)}")
+                continue
+            found.append(Memory(name=name, holds=tuple(holds), per=per, **numbers))
+        return tuple(found)
+
+    def knobs(self) -> tuple[bool, dict[str, tuple[Any, ...]]]:
+        """Whether the grid is persistent, and the values of each knob that is named."""
+        content = dict(self.section("knobs"))
+        persistent = content.pop("persistent_grid", False)
+        if not isinstance(persistent, bool):
+            self.fault(
+                "[knobs] persistent_grid", f"expected true or false, got {short(persistent)}"
+            )
+        values: dict[str, tuple[Any, ...]] = {}
+        for name, given in content.items():
+            try:
+                values[name] = knob_values(name, given)
+            except ValueError as error:
+                self.fault(f"[knobs] {name}", str(error))
+        return persistent is True, values

@@ -16,6 +16,8 @@ import numpy as np
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
+from costmodel.profile.memory import Memory
+from costmodel.resources.memories import memory_bytes
 from costmodel.resources.rules import rules_for
 from costmodel.resources.shared.case import LEAST_ASYNC_BYTES as LEAST_ASYNC_BYTES
 from costmodel.resources.shared.case import Case, Column
@@ -74,10 +76,14 @@ def footprint_columns(
 ) -> FootprintColumns:
     """What the compiler takes, whether or not the chip has it. Never raises.
 
+    On a chip that names its own memories it is what the block's operands take of theirs.
+
     ``triton_version`` ("3.6.0") decides the rules; None is the installed Triton, or the newest
     surveyed where none is. An unknown version gets the newest rules, and ``assumed`` says so.
     """
     choice = rules_for(profile.backend, triton_version)
+    if profile.block_memory is not None:
+        return _of_own_memory(problem, table, profile.block_memory)
     case = Case.of(problem, table, profile, choice.rules)
     ring, signals = operand_ring(case), barriers(case)
     scratch = epilogue_scratch(case)
@@ -90,6 +96,12 @@ def footprint_columns(
     columns = (total, ring, staging, scratch, signals)
     columns = with_own_buffers(columns, problem, table, profile, case.stages)
     return FootprintColumns(*columns, choice.rules.version, choice.assumed)
+
+
+def _of_own_memory(problem: Gemm, table: ConfigTable, memory: Memory) -> FootprintColumns:
+    """A chip's own memory for operands: arithmetic, not surveyed from any compiler."""
+    needed, zero = memory_bytes(problem, table, memory), np.zeros(len(table), dtype=np.int64)
+    return FootprintColumns(needed, needed, zero, zero, zero, "none", assumed=True)
 
 
 def footprint(

@@ -8,22 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from costmodel.config import TEMPLATES, ConfigTable
+from costmodel.config import TEMPLATES, ConfigTable, encode_knob
 from costmodel.errors import UnsupportedError
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
+from costmodel.profile.memory import Memory
 from costmodel.resources.footprint import footprint_columns
 from costmodel.resources.matrix_unit import compute_dtype, kernel_blocks, precision_of
+from costmodel.resources.memories import memory_bytes
 from costmodel.resources.registers import threads_per_block
 from costmodel.resources.warp_groups import is_specialized, warp_group_tile
 
 Need = tuple[Any, Any]
 #: one descriptor dimension of the copy engine (CUDA driver API, cuTensorMapEncodeTiled: boxDim)
 _TMA_BOX_LIMIT = 256
+#: knobs that a chip may lack or hold fixed; a profile's blocks are what is tried, not a limit
+_CHIP_KNOBS = ("template", "num_warps", "num_stages", "load_bits", "group_m", "swap")
 _GRID_X_LIMIT = 2**31 - 1  # same table: grid of blocks, x
 _GRID_Y_LIMIT = 65535  # CUDA programming guide, compute capabilities: grid of blocks, y
 _TMA_ROW_BYTES = 16  # same call: globalStrides must be multiples of 16
@@ -127,7 +133,10 @@ def _batch(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
 def _programs(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
     """Tiles, times split-K parts, are the grid's first dimension; a persistent grid is small."""
     tiles = -(-problem.m // table.block_m) * -(-problem.n // table.block_n)
-    return np.where(_by_descriptor(table), 0, tiles * table.split_k), _GRID_X_LIMIT
+    programs = np.where(_by_descriptor(table), 0, tiles * table.split_k)
+    if profile.persistent_grid:
+        programs = np.minimum(programs, profile.units)
+    return programs, profile.max_programs or _GRID_X_LIMIT
 
 
 def _has_copy_engine(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
@@ -186,6 +195,57 @@ RULES: tuple[Rule, ...] = (
     Rule("threads", "threads", "threads a block", _threads),
     Rule("shared_memory", "bytes", "shared memory a block", _shared_memory),
 )
+
+
+Knobs = tuple[tuple[str, tuple[Any, ...]], ...]
+
+
+def knobs_set_otherwise(table: ConfigTable, profile: HardwareProfile) -> NDArray[np.int64]:
+    """How many knobs a row sets that the chip lacks, or away from what it holds fixed."""
+    wrong = np.zeros(len(table), dtype=np.int64)
+    for name, values in profile.knobs.items():
+        if name in _CHIP_KNOBS:
+            codes = [encode_knob(name, value) for value in values] or [0]
+            wrong = wrong + ~np.isin(getattr(table, name), codes)
+    return wrong
+
+
+def _of_knobs(knobs: Knobs) -> Rule:
+    """The rule that a configuration has the chip's own knobs."""
+
+    def needs(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+        return knobs_set_otherwise(table, profile), 0
+
+    told = (
+        f"{name} {' or '.join(map(str, values)) or 'None'}"
+        for name, values in knobs
+        if name in _CHIP_KNOBS
+    )
+    return Rule("knobs", "knobs set otherwise", f"this chip takes {', '.join(told)}", needs)
+
+
+def _of_memory(memory: Memory) -> Rule:
+    """The rule that a block fits one named memory."""
+
+    def needs(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
+        return memory_bytes(problem, table, memory), memory.capacity_bytes
+
+    what = " and ".join(kind.replace("_", " ") for kind in memory.holds)
+    return Rule(memory.name, "bytes", f"{what} of a {memory.per} in {memory.name}", needs)
+
+
+@lru_cache
+def _own_rules(memories: tuple[Memory, ...], knobs: Knobs) -> tuple[Rule, ...]:
+    plain = [rule for rule in RULES if not (memories and rule.name == "shared_memory")]
+    first = [_of_knobs(knobs)] if knobs else []
+    return (*first, *plain, *(_of_memory(memory) for memory in memories))
+
+
+def rules_of(profile: HardwareProfile) -> tuple[Rule, ...]:
+    """The rules of a chip: those of every GPU, and one for its knobs and each memory it names."""
+    if not profile.memories and not profile.knobs:
+        return RULES
+    return _own_rules(profile.memories, tuple(profile.knobs.items()))
 
 
 def check_problem(problem: Gemm, profile: HardwareProfile) -> None:

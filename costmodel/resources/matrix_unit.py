@@ -15,13 +15,14 @@ from costmodel.resources.warp_groups import is_specialized
 
 
 class MatrixUnit(IntEnum):
-    """Instruction kinds, from no matrix unit at all to the newest."""
+    """Instruction kinds, from no matrix unit at all to the newest; OTHER is another vendor's."""
 
     NONE = 0
     MMA_SYNC = 1
     WGMMA = 2
     TCGEN05 = 3
     MFMA = 4
+    OTHER = 5
 
 
 def kernel_blocks(table: ConfigTable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -96,7 +97,11 @@ def matrix_unit(
         if problem.element_bytes == 1 and profile.target in _WIDE_MFMA:
             none = none | short
         return np.where(none, ones * MatrixUnit.NONE, MatrixUnit.MFMA)
+    if profile.backend != "cuda":
+        return ones * (MatrixUnit.OTHER if profile.mma else MatrixUnit.NONE)
     if problem.dtype == "fp32" and precision_of(problem, profile) == "ieee":
+        return ones * MatrixUnit.NONE
+    if not profile.mma:  # Triton's own fma path, as on sm_70 and sm_75 under 3.6.0
         return ones * MatrixUnit.NONE
     unit = ones * MatrixUnit.MMA_SYNC
     specialized = is_specialized(table)

@@ -62,7 +62,10 @@ def register_columns(
     """
     limit = register_limit(table, profile)
     terms = register_terms(problem, table, profile)
-    needed, taken = predicted(terms, matrix_unit(problem, table, profile), coefficients())
+    unit = matrix_unit(problem, table, profile)
+    if not profile.memories:  # another vendor's warps: mma.sync's habits, for want of their own
+        unit = np.where(unit == MatrixUnit.OTHER, int(MatrixUnit.MMA_SYNC), unit)
+    needed, taken = predicted(terms, unit, coefficients())
     spills = needed > limit
     wanted = np.where(spills, np.maximum(needed, taken), np.minimum(taken, limit))
     wanted = np.where(table.is_template("matvec"), _matvec_registers(table, profile), wanted)

@@ -77,6 +77,8 @@ def rules_for(backend: str, triton_version: str | None = None) -> Choice:
     """
     known = TABLE.get(backend, TABLE["cuda"])
     wanted = triton_version or installed_version()
+    if backend not in TABLE:  # another vendor's compiler: NVIDIA's habits, for want of its own
+        return Choice(known[-1], True)
     if wanted is None:
         return Choice(known[-1], False)
     for rules in known:

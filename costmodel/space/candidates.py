@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +13,12 @@ from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.footprint import LEAST_ASYNC_BYTES, load_bytes
 from costmodel.space.narrow import matvec_candidates
+from costmodel.space.schema import has_template, least_of, values_of, with_its_knobs
 from costmodel.space.specialized import warp_group_candidates
 
 _BLOCKS = (16, 32, 64, 128, 256)
+#: knobs that the template or the problem decides, not the chip
+_OF_TEMPLATE = ("template", "block_m", "block_n", "split_k", "epilogue_parts")
 #: stage counts: every depth where tiles are large, wide steps where they are small and many fit
 _STAGES = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 _SPLITS = (2, 4, 8, 16, 32, 64)
@@ -30,7 +34,7 @@ _LARGEST_TILE = 128 * 256
 _MOST_LOADS_PER_THREAD = 96
 
 
-def _block_choices(size: int) -> list[int]:
+def _block_choices(size: int, blocks: Sequence[int] = _BLOCKS) -> list[int]:
     """Blocks along an axis: not far above its size, and not tiny where the axis is long.
 
     Up to 64 stays in at any size: 64 rows are the least that Hopper's wgmma takes, so a block of
@@ -38,7 +42,7 @@ def _block_choices(size: int) -> list[int]:
     """
     smallest = 16 if size <= 256 else 32 if size <= 1024 else 64
     largest = max(64, 1 << (size - 1).bit_length())
-    return [block for block in _BLOCKS if smallest <= block <= largest]
+    return [block for block in blocks if smallest <= block <= largest] or [min(blocks)]
 
 
 def candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTable:
@@ -46,13 +50,14 @@ def candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTable:
 
     A few thousand rows in a fixed order. Nothing here asks whether a row fits.
     """
-    table = table_of_templates(
-        problem, profile, _block_choices(problem.m), _block_choices(problem.n)
+    block_m, block_n = (
+        _block_choices(size, values_of(profile, name, _BLOCKS))
+        for name, size in (("block_m", problem.m), ("block_n", problem.n))
     )
+    table = table_of_templates(problem, profile, block_m, block_n)
     table = table[worth_a_thought(problem, table, profile)]
-    return ConfigTable.concat(
-        [table, matvec_candidates(problem), warp_group_candidates(problem, profile)]
-    )
+    others = [matvec_candidates(problem), warp_group_candidates(problem, profile)]
+    return ConfigTable.concat([table, *(with_its_knobs(other, profile) for other in others)])
 
 
 def table_of_templates(
@@ -64,54 +69,62 @@ def table_of_templates(
         "block_n": block_n,
         "num_warps": (4, 8),
         "num_stages": _STAGES,
-        "load_bits": 128,
+        "load_bits": (128,),
         "swap": (False, True),
     }
-    tables = [
-        ConfigTable.grid(
-            template="tile", block_k=(32, 64, 128), group_m=8, split_k=1, epilogue_parts=1, **shared
-        ),
-        ConfigTable.grid(
-            template="split_k", block_k=(64, 128), group_m=8, split_k=_SPLITS, epilogue_parts=1,
-            **(shared | {"num_stages": _SPLIT_STAGES}),
-        ),
+    grids: list[dict[str, Sequence[Any]]] = [
+        {"template": ("tile",), "block_k": (32, 64, 128), "group_m": (8,), "split_k": (1,),
+         "epilogue_parts": (1,)},
+        {"template": ("split_k",), "block_k": (64, 128), "group_m": (8,), "split_k": _SPLITS,
+         "epilogue_parts": (1,), "num_stages": _SPLIT_STAGES},
     ]  # fmt: skip
     if "tma" in profile.async_copy:
-        tables.append(
-            ConfigTable.grid(
-                template="persistent_tma", block_k=(64, 128), group_m=(4, 16), split_k=1,
-                epilogue_parts=(1, 2), **shared,
-            )
+        grids.append(
+            {"template": ("persistent_tma",), "block_k": (64, 128), "group_m": (4, 16),
+             "split_k": (1,), "epilogue_parts": (1, 2)}
         )  # fmt: skip
-    return ConfigTable.concat(tables)
+    tables = [
+        ConfigTable.grid(**{
+            name: values if name in _OF_TEMPLATE else values_of(profile, name, values)
+            for name, values in (shared | grid).items()
+        })
+        for grid in grids
+        if has_template(profile, grid["template"][0])
+    ]  # fmt: skip
+    return ConfigTable.concat([ConfigTable.of([]), *tables])
 
 
 def worth_a_thought(
     problem: Gemm, table: ConfigTable, profile: HardwareProfile
 ) -> NDArray[np.bool_]:
-    """Mask of the rows that no other row of the grid does the same as, or the same with less."""
+    """Mask of the rows that no other row of the grid does the same as, or the same with less.
+
+    What a chip holds fixed is never too much: there is nothing less to take.
+    """
     tiles_m = -(-problem.m // table.block_m)
     tiles = tiles_m * -(-problem.n // table.block_n) * problem.batch
     steps = -(-problem.k // (table.block_k * table.split_k))
     area = table.block_m * table.block_n
-    keep = area <= _LARGEST_TILE
+    # a chip that names its own memories says itself how large a tile may be
+    keep = (area <= _LARGEST_TILE) | bool(profile.memories)
     # a pipeline deeper than the loop is long is the shallower pipeline with more SRAM
-    keep &= (table.num_stages <= steps) | (table.num_stages <= 2)
+    keep &= (table.num_stages <= steps) | (table.num_stages <= least_of(profile, "num_stages", 2))
     # one stage overlaps nothing: it has a point only where there is nothing to overlap
-    keep &= (table.num_stages >= 2) | (steps <= 2)
+    keep &= (table.num_stages != 1) | (steps <= 2) | (profile.knobs.get("num_stages") == (1,))
     # swapping gives the tall side to N: only where M's block is too short for it
-    keep &= (table.swap == 0) | ((table.block_m < _TALL) & (table.block_n >= _TALL))
+    tall = (table.block_m < _TALL) & (table.block_n >= _TALL)
+    keep &= (table.swap == 0) | tall | (profile.knobs.get("swap") == (True,))
     # eight warps on a small tile leave each with less than one instruction's rows
-    keep &= (table.num_warps <= 4) | (area >= 64 * 64)
+    keep &= (table.num_warps <= least_of(profile, "num_warps", 4)) | (area >= 64 * 64)
     # K in steps longer than K itself
-    keep &= (table.block_k <= 32) | (table.block_k < 2 * problem.k)
+    keep &= (table.block_k <= least_of(profile, "block_k", 32)) | (table.block_k < 2 * problem.k)
     split = table.split_k > 1
     keep &= ~split | (steps >= 2)
     keep &= ~split | (tiles * table.split_k <= _SPLIT_PROGRAMS_PER_UNIT * profile.units)
     # the order of tiles matters only where there are rows of tiles to group
     persistent = table.is_template("persistent_tma")
     keep &= ~persistent | (table.group_m == 4) | (tiles_m > 4)
-    keep &= sensible_loads(problem, table)
+    keep &= sensible_loads(problem, table) | (table.num_warps == 0)
     # two halves of a narrow tile are no cheaper to stage than the whole
     keep &= (table.epilogue_parts == 1) | ((table.block_m >= _TALL) & (table.block_n >= 2 * _TALL))
     return np.asarray(keep, dtype=bool)

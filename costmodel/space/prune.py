@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from costmodel.config import ConfigTable, KernelConfig
 from costmodel.errors import NoCandidateError
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.resources.legality import RULES, Rule, check_problem
+from costmodel.resources.legality import Rule, check_problem, rules_of
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,13 @@ class Rejections:
         self.rule = rule
         self.needed = needed
         self.limit = limit
+        self.rules = rules_of(profile)
 
     def __len__(self) -> int:
         return len(self.configs)
 
     def __getitem__(self, row: int) -> Rejection:
-        rule = RULES[int(self.rule[row])]
+        rule = self.rules[int(self.rule[row])]
         return Rejection(
             self.configs[row], rule.name, int(self.needed[row]), int(self.limit[row]),
             rule.unit, rule.meaning, self.problem, self.profile,
@@ -71,8 +73,8 @@ class Rejections:
 
     def counts(self) -> dict[str, int]:
         """How many configurations each rule rejected, most first."""
-        numbers = np.bincount(self.rule, minlength=len(RULES))
-        found = [(RULES[i].name, int(numbers[i])) for i in np.argsort(-numbers) if numbers[i]]
+        numbers = np.bincount(self.rule, minlength=len(self.rules))
+        found = [(self.rules[i].name, int(numbers[i])) for i in np.argsort(-numbers) if numbers[i]]
         return dict(found)
 
 
@@ -93,7 +95,7 @@ def prune(
     broken = np.full(count, -1, dtype=np.int64)
     needed = np.zeros(count, dtype=np.int64)
     limit = np.zeros(count, dtype=np.int64)
-    for index, rule in enumerate(RULES):
+    for index, rule in enumerate(rules_of(profile)):
         need, have = np.broadcast_arrays(*rule.needs(problem, table, profile))
         first = (need > have) & (broken < 0)
         broken[first] = index
@@ -123,7 +125,7 @@ def _nothing_left(rejections: Rejections) -> str:
 def broken_rule(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -> Rule | None:
     """The first rule that one configuration breaks, or None."""
     table = ConfigTable.of(config)
-    for rule in RULES:
+    for rule in rules_of(profile):
         need, have = np.broadcast_arrays(*rule.needs(problem, table, profile))
         if (need > have).any():
             return rule
@@ -145,8 +147,8 @@ _LOWER: dict[str, Callable[[int], int]] = {
 def repairs(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -> list[KernelConfig]:
     """One-knob repairs: for each knob, the largest smaller value that is legal.
 
-    More epilogue parts and template "tile" are tried too. Every repair returned passes ``prune``;
-    an already legal configuration has none.
+    More epilogue parts and template "tile" are tried too, and the knobs that the chip has. Every
+    repair returned passes ``prune``; an already legal configuration has none.
     """
     if broken_rule(problem, config, profile) is None:
         return []
@@ -159,9 +161,23 @@ def repairs(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -> li
             if broken_rule(problem, trial, profile) is None:
                 found.append(trial)
                 break
-    others = [{"epilogue_parts": 2}, {"template": "tile", "epilogue_parts": 1, "split_k": 1}]
+    others: list[dict[str, Any]] = [
+        {"epilogue_parts": 2},
+        {"template": "tile", "epilogue_parts": 1, "split_k": 1},
+    ]
+    if profile.knobs:
+        others.append(_within_knobs(config, profile))
     for change in others:
-        trial = replace(config, **change)  # type: ignore[arg-type]
+        trial = replace(config, **change)
         if trial != config and broken_rule(problem, trial, profile) is None:
             found.append(trial)
     return found
+
+
+def _within_knobs(config: KernelConfig, profile: HardwareProfile) -> dict[str, Any]:
+    """What has to change for a configuration to have this chip's knobs: the first value of each."""
+    change: dict[str, Any] = {}
+    for name, values in profile.knobs.items():
+        if not name.startswith("block") and getattr(config, name) not in (values or (None,)):
+            change[name] = values[0] if values else None
+    return change | ({"split_k": 1} if change.get("template") == "tile" else {})

@@ -13,6 +13,11 @@ _ALIGNMENT = 16
 
 def operand_ring(case: Case) -> Column:
     """Bytes of all buffers that loads write, of each configuration."""
+    if not case.profile.mma:
+        # sm_70 and sm_75 under 3.6.0: nothing is pipelined. fp32 256x128x64 takes 98304 bytes;
+        # 16 bits become fp32 first, one operand after the other: 64x64x64 takes 16384
+        sides = [operand.tile for operand in case.operands]
+        return np.asarray(sum(sides) if case.size == 4 else np.maximum(*sides) * 4 // case.size)
     single = [~case.tma & _single(case, operand) for operand in case.operands]
     if case.profile.backend == "hip":
         return _amd_ring(case, single)

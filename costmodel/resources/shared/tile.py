@@ -85,7 +85,7 @@ class Tile:
     def sums(self) -> Layout:
         if self.unit == MatrixUnit.MMA_SYNC:
             return mma_sync(self.rows, self.columns, self.warps, self.chained)
-        if self.unit == MatrixUnit.NONE:
+        if self.unit in (MatrixUnit.NONE, MatrixUnit.OTHER):  # another vendor's: not surveyed
             return plain(self.rows, self.columns, self.warps, self.lanes)
         return _SUMS[self.unit](self.rows, self.columns, self.warps)
 
