@@ -166,10 +166,11 @@ def test_the_steps_are_those_of_tuning_by_hand_and_name_every_knob():
     assert sorted(set(knobs)) == sorted(KNOBS)
 
 
-def test_the_plain_kernel_loads_an_element_at_a_time_and_can_run_on_every_chip():
+def test_the_plain_kernel_loads_an_element_at_a_time_and_can_run_on_every_gpu():
     assert str(PLAIN) == "tile 64x64x32 w4 s2 g1 load16"
-    for name in list_profiles():
-        assert broken_rule(PROBLEM, PLAIN, load_profile(name)) is None
+    for chip in map(load_profile, list_profiles()):
+        if not chip.knobs:  # a chip that names its own knobs has other kernels
+            assert broken_rule(PROBLEM, PLAIN, chip) is None
 
 
 def names(step_name, problem, config):
