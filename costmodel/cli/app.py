@@ -24,6 +24,7 @@ COMMANDS = (
     "tuning",
     "ladder",
     "measuring",
+    "exchange",
     "training",
     "judging",
     "profiles",

@@ -21,6 +21,7 @@ app.add_typer(cache, name="cache")
 WRITTEN = {
     "log.jsonl": "measured runs",
     "answers.jsonl": "tuned answers",
+    "claims.jsonl": "imported claims",
     "models/ranker.npz": "own model",
     "models/ranker.json": "own model's manifest",
 }
