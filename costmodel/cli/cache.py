@@ -24,6 +24,8 @@ WRITTEN = {
     "claims.jsonl": "imported claims",
     "models/ranker.npz": "own model",
     "models/ranker.json": "own model's manifest",
+    "models/ranker.old.npz": "own model before that",
+    "models/ranker.old.json": "its manifest",
 }
 
 

@@ -123,6 +123,10 @@ COLUMNS: tuple[Column, ...] = (
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
 PROBLEM_COLUMNS: tuple[str, ...] = tuple(field.name for field in fields(Gemm))
 KEY_COLUMNS: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.key)
+#: what was run where, how it was timed, and by which kernel; not with which software
+MEASUREMENT_COLUMNS: tuple[str, ...] = tuple(
+    name for name in KEY_COLUMNS if name not in ("driver", "torch", "triton")
+)
 #: the knobs that every chip has: null for the vendor's library alone
 NEEDED_KNOBS: tuple[str, ...] = tuple(
     field.name for field in fields(KernelConfig) if "None" not in str(field.type)
