@@ -12,7 +12,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,7 +34,7 @@ from costmodel.records.log import RunLog
 from costmodel.records.store import frame_rows, packaged_runs
 
 SIZES = ["m", "n", "k"]
-SEEDS = {"seeds": (0,)}
+SEEDS: dict[str, Any] = {"seeds": (0,)}
 
 
 @pytest.fixture(autouse=True)
@@ -43,36 +45,51 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def parts() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Runs that stand for the shipped ones, and runs of 20 shapes that are not among them."""
+    """Runs that stand for the shipped ones, and runs of 15 shapes that are not among them."""
     frame = packaged_runs()
     frame = frame[(frame["invalidity"] == "correct") & (frame["backend"] == "triton")]
     held = heldout_shapes()
     shapes = frame[SIZES].drop_duplicates()
     kept = [shape in held for shape in shapes.itertuples(index=False, name=None)]
-    others = shapes[~np.array(kept)].sample(60, random_state=0)
-    few = frame.groupby(SIZES, sort=False).head(60)
-    known = pd.concat([frame.merge(shapes[kept].iloc[:12]), few.merge(others.iloc[:40])],
-                      ignore_index=True)  # fmt: skip
-    return known, few.merge(others.iloc[40:])
+    others = shapes[~np.array(kept)].sample(45, random_state=0)
+    few = frame.groupby(SIZES, sort=False).head(40)
+    judges = frame.groupby(SIZES, sort=False).head(200).merge(shapes[kept].iloc[:10])
+    known = pd.concat([judges, few.merge(others.iloc[:30])], ignore_index=True)
+    return known, few.merge(others.iloc[30:])
+
+
+@contextmanager
+def as_shipped(frame: pd.DataFrame) -> Iterator[None]:
+    """A part of the runs as if it were all that is shipped; few trees, on one thread."""
+    with pytest.MonkeyPatch.context() as patch, threadpool_limits(1):
+        patch.setattr(fitting, "packaged_runs", lambda: frame)
+        patch.setitem(fitting.PARAMETERS, "max_iter", 25)
+        patch.setattr(fitting, "FOLDS", 2)
+        yield
 
 
 @pytest.fixture
-def shipped(
-    monkeypatch: pytest.MonkeyPatch, parts: tuple[pd.DataFrame, pd.DataFrame]
-) -> Iterator[pd.DataFrame]:
-    """A part of the runs as if it were all that is shipped; few trees, on one thread."""
-    monkeypatch.setattr(fitting, "packaged_runs", lambda: parts[0])
-    monkeypatch.setitem(fitting.PARAMETERS, "max_iter", 40)
-    with threadpool_limits(1):
+def shipped(parts: tuple[pd.DataFrame, pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    with as_shipped(parts[0]):
         yield parts[0]
 
 
+@pytest.fixture(scope="module")
+def fitted(
+    parts: tuple[pd.DataFrame, pd.DataFrame], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A model of the shipped runs alone."""
+    out = tmp_path_factory.mktemp("fitted") / "ranker.npz"
+    with as_shipped(parts[0]):
+        train(out=out, force=True, **SEEDS)
+    return out
+
+
 @pytest.fixture
-def own_model(shipped: pd.DataFrame) -> Path:
-    """A user's own model, of the shipped runs alone."""
-    path = train(force=True, **SEEDS).path
-    assert path == own_model_path()
-    return path
+def own_model(fitted: Path, shipped: pd.DataFrame) -> Path:
+    """That model as the user's own."""
+    install(load_ranker(fitted), own_model_path())
+    return own_model_path()
 
 
 def log_of(frame: pd.DataFrame, path: Path) -> Path:
