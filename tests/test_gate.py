@@ -121,7 +121,6 @@ def test_a_good_log_of_new_shapes_is_merged_and_its_model_installed_the_old_one_
     verdict = report.verdict
     assert verdict.reasons == [] and verdict.agreement is not None
     assert verdict.agreement > gate.LEAST_TAU
-    assert verdict.new["geomean"] >= verdict.old["geomean"] - gate.NOISE
     # the manifest says what was learned from and how it did
     manifest = load_ranker(own_model).manifest
     assert manifest["gate"] == json.loads(json.dumps(verdict.as_dict()))
@@ -152,7 +151,7 @@ def test_a_model_that_chooses_worse_is_refused(
     own_model: Path, parts: tuple[pd.DataFrame, pd.DataFrame], tmp_path: Path
 ) -> None:
     poisoned = log_of(shuffled(parts[0]), tmp_path / "poisoned.jsonl")
-    with pytest.raises(RefusedModelError, match="chooses worse than the old one by over 0.5%"):
+    with pytest.raises(RefusedModelError, match="it orders worse than the old one"):
         train([poisoned], shipped=False, **SEEDS)
 
 

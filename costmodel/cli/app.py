@@ -25,6 +25,7 @@ COMMANDS = (
     "ladder",
     "measuring",
     "exchange",
+    "runs",
     "training",
     "judging",
     "profiles",

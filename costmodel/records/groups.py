@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.config import KNOBS, TEMPLATES, ConfigTable
+from costmodel.config import KNOBS, TEMPLATES, ConfigTable, KernelConfig
 from costmodel.errors import RecordError
 from costmodel.problem import Gemm
-from costmodel.records.schema import PROBLEM_COLUMNS, problem_of
+from costmodel.records.schema import PROBLEM_COLUMNS, config_of, problem_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,7 +97,7 @@ def _groups(good: pd.DataFrame) -> Iterator[Group]:
     for fact, start, end in zip(facts, starts, ends, strict=True):
         rows = slice(int(start), int(end))
         yield Group(
-            problem_of({name: _plain(fact[name]) for name in PROBLEM_COLUMNS}),
+            problem_of({name: plain(fact[name]) for name in PROBLEM_COLUMNS}),
             str(fact["device"]),
             ConfigTable(**{name: column[rows] for name, column in knobs.items()}),
             times[rows],
@@ -106,7 +106,15 @@ def _groups(good: pd.DataFrame) -> Iterator[Group]:
         )
 
 
-def _plain(value: object) -> object:
+def config_of_knobs(knobs: Any) -> KernelConfig:
+    """A configuration from a frame's values of ``KNOBS``, in order."""
+    values = {name: plain(value) for name, value in zip(KNOBS, knobs, strict=True)}
+    config = config_of({"backend": "triton"} | values)
+    assert config is not None
+    return config
+
+
+def plain(value: Any) -> Any:
     """A frame's scalar as Python's own; its missing values as None."""
     if value is None or str(value) in ("<NA>", "nan"):
         return None
