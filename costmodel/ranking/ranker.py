@@ -115,10 +115,12 @@ def feature_fingerprint() -> str:
 def load_ranker(path: str | os.PathLike[str]) -> Ranker:
     """Read a model file and its manifest. Raises ``ModelError`` for anything but a sound one."""
     file = Path(path)
+    beside = file.with_suffix(".json")
     try:
-        if file.stat().st_size > MOST_BYTES:
-            raise ModelError(f"{file}: larger than {MOST_BYTES} bytes")
-        return _parse(file.read_bytes(), file.with_suffix(".json").read_bytes(), str(file))
+        for part in (file, beside):
+            if part.stat().st_size > MOST_BYTES:
+                raise ModelError(f"{part}: larger than {MOST_BYTES} bytes")
+        return _parse(file.read_bytes(), beside.read_bytes(), str(file))
     except OSError as error:
         raise ModelError(f"cannot read the model {file}: {error.strerror}") from None
 
