@@ -1,10 +1,10 @@
 """``collect`` on a Dask cluster: compilers on CPU workers, one measuring process alone on each GPU.
 
 A worker that may measure has the resource GPU, one that may compile the resource COMPILE; a task
-takes one of them whole, so nothing else runs on a GPU that is timed. Every row is sent to the
-client as it is measured and logged there: a worker that dies loses the configuration in hand, and
-what it had left is measured by another. Kernels are compiled into Triton's cache on disk, which
-workers of several hosts must share for a compiler to be of use to them.
+takes one of them whole, so nothing else runs on a GPU that is timed. A worker hands each row to the
+scheduler's queue before it measures the next, and the client logs it: a worker that dies loses the
+configuration in hand, and what it had left is measured by another. Kernels are compiled into
+Triton's cache on disk, which workers of several hosts must share for a compiler to be of use.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -35,7 +36,10 @@ BATCH = 24
 _AHEAD = 4
 #: a configuration that was in hand when so many workers died is a failure and is not tried again
 _DEATHS = 2
-_TOPIC = "costmodel-rows"
+#: between two looks into the scheduler's queue
+_LISTEN_SECONDS = 0.2
+#: for measuring processes to end
+_STOP_SECONDS = 10.0
 
 Measuring = Callable[[WorkerOptions], Any]
 Compiling = Callable[[HardwareProfile, Gemm, Sequence[KernelConfig]], None]
@@ -43,11 +47,10 @@ Compiling = Callable[[HardwareProfile, Gemm, Sequence[KernelConfig]], None]
 
 @dataclass(frozen=True)
 class Batch:
-    """Configurations of one problem for one task, and how many workers died with it in hand."""
+    """Configurations of one problem for one task."""
 
     problem: Gemm
     configs: tuple[KernelConfig, ...]
-    deaths: int = 0
 
 
 @contextmanager
@@ -107,7 +110,7 @@ def collect_on(
     ``DeviceError`` where no worker has the resource GPU, and ``UnsupportedError`` without Dask.
     """
     try:
-        from distributed import Client, KilledWorker, as_completed
+        from distributed import Client, KilledWorker, Queue, as_completed
     except ImportError:
         raise UnsupportedError(
             "a cluster needs Dask: install the package's extra 'distributed'"
@@ -118,8 +121,7 @@ def collect_on(
     with Client(cluster) as client:
         facts = _facts(client, options, measuring)
         have = set() if again else set(known) | log.keys()
-        desk = _Desk(log, have, on_row)
-        client.subscribe_topic(f"{_TOPIC}-{options.run}", desk.receive)
+        desk = _Desk(log, have, on_row, Queue(_queue_name(options), client=client))
         batches = _batches(jobs, facts, options, have, desk.report)
         running: dict[Any, Batch] = {}
         done = as_completed()
@@ -164,7 +166,7 @@ def collect_on(
         finally:
             client.cancel(list(running))
             desk.close()  # what a process says while it is being stopped is no measurement
-            client.run(_stop)
+            _stop_all(client)
     desk.report.seconds = time.monotonic() - begun
     return desk.report
 
@@ -173,17 +175,31 @@ class _Desk:
     """The client's side of the rows: each is logged once, by whichever way it came."""
 
     def __init__(
-        self, log: RunLog, have: set[tuple[object, ...]], on_row: Callable[[Row], None] | None
+        self,
+        log: RunLog,
+        have: set[tuple[object, ...]],
+        on_row: Callable[[Row], None] | None,
+        queue: Any,
     ) -> None:
         self.report = CollectReport(stopped="")
-        self._log, self._have, self._on_row = log, have, on_row
+        self._log, self._have, self._on_row, self._queue = log, have, on_row, queue
         self._seen: set[tuple[str, int]] = set()
+        self._deaths: Counter[tuple[Gemm, KernelConfig]] = Counter()
         self._open = True
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
-    def receive(self, event: tuple[float, Row]) -> None:
-        """A row that a worker sent; called by Dask's own thread."""
-        self.take(event[1])
+    def _listen(self) -> None:
+        while self._open:
+            self._drain()
+            time.sleep(_LISTEN_SECONDS)
+
+    def _drain(self) -> None:
+        """Log what the scheduler holds."""
+        with self._lock:
+            for row in self._queue.get(batch=True) if self._open else ():
+                self.take(row)
 
     def take(self, row: Row) -> None:
         """Log a row that did not come before."""
@@ -200,32 +216,36 @@ class _Desk:
             self._on_row(row)
 
     def close(self) -> None:
-        """Take no row any more."""
-        with self._lock:
-            self._open = False
+        """Take what has come, and no row any more."""
+        self._drain()
+        self._open = False
+        self._listener.join()
 
     def remaining(self, batch: Batch, facts: dict[str, Any], options: WorkerOptions) -> Batch:
-        """What a dead worker left of a batch, without the configuration that killed it twice."""
-        time.sleep(0.2)  # rows that it sent before it died may be on their way yet
+        """What a dead worker left of a batch, without a configuration that has killed enough."""
+        self._drain()
+        name = options.protocol.name
         with self._lock:
             left = [
                 config
                 for config in batch.configs
-                if key_of(batch.problem, config, facts, options.protocol.name) not in self._have
+                if key_of(batch.problem, config, facts, name) not in self._have
             ]
-        deaths = batch.deaths + 1 if tuple(left) == batch.configs else 1
-        if left and deaths >= _DEATHS:
-            config = left.pop(0)
+            if not left:
+                return replace(batch, configs=())
+            suspect = left[0]  # they are measured in order
+            self._deaths[batch.problem, suspect] += 1
+            if self._deaths[batch.problem, suspect] < _DEATHS:
+                return replace(batch, configs=tuple(left))
             self.take(
                 make_row(
-                    batch.problem, config, backend="triton", invalidity="runtime",
-                    reason=f"{deaths} workers died while it was measured",
-                    kernel_hash=kernel_hash(config.template), protocol=options.protocol.name,
+                    batch.problem, suspect, backend="triton", invalidity="runtime",
+                    reason=f"{_DEATHS} workers died while it was measured",
+                    kernel_hash=kernel_hash(suspect.template), protocol=name,
                     **(facts | {"run": f"{options.run}-client", "sequence": len(self._seen)}),
                 )
             )  # fmt: skip
-            deaths = 0
-        return replace(batch, configs=tuple(left), deaths=deaths)
+        return replace(batch, configs=tuple(left[1:]))
 
 
 def _spent(report: CollectReport, begun: float, seconds: float | None, runs: int | None) -> str:
@@ -276,6 +296,25 @@ def _facts(client: Any, options: WorkerOptions, measuring: Measuring) -> list[di
     return list(client.gather(futures))
 
 
+def _stop_all(client: Any) -> None:
+    """End the measuring processes; a worker that does not answer is left alone."""
+    from distributed import wait
+
+    futures = [
+        client.submit(_stop, workers=[address], resources={"GPU": 1}, pure=False)
+        for address, info in client.scheduler_info(n_workers=-1)["workers"].items()
+        if info.get("resources", {}).get("GPU")
+    ]
+    try:
+        wait(futures, timeout=_STOP_SECONDS)
+    except TimeoutError:
+        client.cancel(futures)
+
+
+def _queue_name(options: WorkerOptions) -> str:
+    return f"costmodel-rows-{options.run}"
+
+
 # --- on the workers
 
 
@@ -307,12 +346,13 @@ def _measure(
     configs: Sequence[KernelConfig | None],
     _compiled: object,
 ) -> list[Row]:
-    from distributed import get_worker
+    from distributed import Queue
 
+    queue = Queue(_queue_name(options))
     rows = []
     for row in _process(options, measuring).measure(problem, configs):
-        get_worker().log_event(f"{_TOPIC}-{options.run}", row)
         rows.append(row)
+        queue.put(row)  # comes back when the scheduler has it
     return rows
 
 
