@@ -64,7 +64,6 @@ def as_shipped(frame: pd.DataFrame) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, threadpool_limits(1):
         patch.setattr(fitting, "packaged_runs", lambda: frame)
         patch.setitem(fitting.PARAMETERS, "max_iter", 25)
-        patch.setattr(fitting, "FOLDS", 2)
         yield
 
 
