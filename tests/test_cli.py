@@ -353,7 +353,8 @@ def test_the_installed_script_prints_version_and_json_alone(script, tmp_path):
 def test_every_command_has_help_with_an_example():
     for command in (
         ["predict"], ["explain"], ["tune"], ["ladder"], ["collect"], ["train"], ["evaluate"],
-        ["import"], ["export"],
+        ["import"], ["export"], ["runs", "best"], ["runs", "compare"], ["runs", "check"],
+        ["runs", "compact"],
         ["profiles", "list"], ["profiles", "show"], ["cache", "show"], ["cache", "clear"],
     ):  # fmt: skip
         text = printed(*command, "--help")

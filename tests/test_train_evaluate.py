@@ -256,7 +256,8 @@ def test_a_model_goes_to_the_users_folder_by_default_and_nowhere_when_not_instal
     quick, tmp_path, home
 ):
     log = RunLog(tmp_path / "log.jsonl")
-    log.append_many([row(c, 10.0 + i, sequence=i) for i, c in enumerate(CONFIGS)])
+    free = Gemm(40, 40, 40)  # far from every held-out shape, and it judges nothing
+    log.append_many([row(c, 10.0 + i, problem=free, sequence=i) for i, c in enumerate(CONFIGS)])
     report = train([log.path], install=False, seeds=(0,), shipped=False)
     assert report.path is None and not home.exists()
     assert (report.rows, report.shapes) == (4, 1)

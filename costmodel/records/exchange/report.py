@@ -82,7 +82,7 @@ class ImportReport:
             self.refuse(where, error)
         except KeyError as error:
             self.refuse(where, f"{error} is missing")
-        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        except (TypeError, ValueError, AttributeError, OverflowError, IndexError) as error:
             self.refuse(where, f"not laid out as the format says: {error}")
 
     def as_dict(self) -> dict[str, Any]:
