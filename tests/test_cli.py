@@ -16,8 +16,9 @@ from costmodel.cli import app as frame
 from costmodel.cli.problem import problem_of
 from costmodel.cli.tuning import MEASURED_COLUMNS, measured_rows, summary
 from costmodel.config import KernelConfig
+from costmodel.learning.gate import RefusedModelError, Verdict
 from costmodel.predict import predict_best
-from costmodel.records.log import RunLog
+from costmodel.records.log import LineProblem, RunLog
 from costmodel.records.schema import make_row
 
 CHIP = ["--profile", "h200-sxm"]
@@ -199,11 +200,17 @@ def test_tune_lists_runs_by_time_with_the_vendor_and_failures_last(tuned):
 
 
 def test_train_reports_what_was_fitted_and_where_it_lies(monkeypatch, tmp_path):
-    def fake(logs, profile, *, out):
+    verdict = Verdict({"geomean": 0.96}, {"geomean": 0.95}, 48)
+
+    def fake(logs, profile, *, out, shipped, source, force):
         assert logs == [Path("a.jsonl"), Path("b.jsonl")] and profile == "h200-sxm"
+        assert (shipped, source, force) == (True, None, False)
         manifest = {"scores": {"cv_top1_geomean": 0.95, "cv_top1_min": 0.7}, "devices": ["d"]}
-        ranker = SimpleNamespace(low=-0.1, high=0.2)
-        return SimpleNamespace(ranker=ranker, path=out, shapes=3, rows=40, manifest=manifest)
+        return SimpleNamespace(
+            ranker=SimpleNamespace(low=-0.1, high=0.2), path=out, shapes=3, rows=40,
+            manifest=manifest, verdict=verdict, kept=tmp_path / "m.old.npz",
+            problems=[("a.jsonl", LineProblem(3, "above the roofline", "row"))],
+        )  # fmt: skip
 
     monkeypatch.setattr(import_module("costmodel.learning.train"), "train", fake)
     arguments = ["train", "a.jsonl", "b.jsonl", *CHIP, "--out", tmp_path / "m.npz"]
@@ -212,11 +219,32 @@ def test_train_reports_what_was_fitted_and_where_it_lies(monkeypatch, tmp_path):
     assert found["spread"] == [-0.1, 0.2] and found["scores"]["cv_top1_min"] == 0.7
     text = printed(*arguments)
     assert "40 runs of 3 problems" in text and "0.700 on the worst" in text
+    assert "left out: a.jsonl, line 3: above the roofline" in text
+    assert "0.960 of the best with the new model, 0.950 with the old" in text
+    assert "the old model is kept as" in text and "m.old.npz" in text
+    assert found["gate"]["old"] == {"geomean": 0.95} and found["installed"] is True
+
+
+def test_a_refused_model_is_one_line_with_both_scores_and_exit_status_2(monkeypatch, capsys):
+    verdict = Verdict({"geomean": 0.7}, {"geomean": 0.95}, 48, reasons=["it chooses worse"])
+
+    def fake(*_, **__):
+        raise RefusedModelError(verdict)
+
+    monkeypatch.setattr(import_module("costmodel.learning.train"), "train", fake)
+    status, err = failure(monkeypatch, capsys, "train", "a.jsonl")
+    assert status == 2 and err.count("\n") == 1
+    assert "0.700 of the best with the new model, 0.950 with the old" in err and "--force" in err
+    monkeypatch.setattr(sys, "argv", ["costmodel", "train", "a.jsonl", "--json"])
+    with pytest.raises(SystemExit):
+        frame.main()
+    plain = json.loads(capsys.readouterr().out)
+    assert plain["installed"] is False and plain["gate"]["new"] == {"geomean": 0.7}
 
 
 @pytest.fixture
 def heldout_log(tmp_path):
-    """A log with four runs of one held-out shape: the best took 10 us."""
+    """A log with four runs of one held-out shape: the best took 100 us."""
     from costmodel.shapes import read_shapes
 
     problem = read_shapes("heldout")[0].problem
@@ -225,7 +253,7 @@ def heldout_log(tmp_path):
         config = KernelConfig("tile", block, 64, 32, num_warps=4, num_stages=2)
         log.append(
             make_row(
-                problem, config, backend="triton", time_us=10.0 * (number + 1), count=10,
+                problem, config, backend="triton", time_us=100.0 * (number + 1), count=10,
                 error=1e-4, invalidity="correct", protocol="cold-l2/1", device="h200-sxm",
                 device_name="NVIDIA H200", run="r", sequence=number,
                 timestamp="2026-01-01T00:00:00Z",
@@ -325,6 +353,8 @@ def test_the_installed_script_prints_version_and_json_alone(script, tmp_path):
 def test_every_command_has_help_with_an_example():
     for command in (
         ["predict"], ["explain"], ["tune"], ["ladder"], ["collect"], ["train"], ["evaluate"],
+        ["import"], ["export"], ["runs", "best"], ["runs", "compare"], ["runs", "check"],
+        ["runs", "compact"],
         ["profiles", "list"], ["profiles", "show"], ["cache", "show"], ["cache", "clear"],
     ):  # fmt: skip
         text = printed(*command, "--help")

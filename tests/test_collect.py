@@ -4,6 +4,9 @@ Stand-ins take the places of the measuring process and of the compilers: nothing
 every time is 10 us.
 """
 
+import signal
+import subprocess
+import sys
 from collections import Counter
 from itertools import count
 from types import SimpleNamespace
@@ -304,3 +307,79 @@ def test_the_winners_are_the_fastest_of_each_group_fastest_first():
     # two are equal: the first of them in the table comes first
     assert job == Job(ONE, (CONFIGS[1], CONFIGS[3], CONFIGS[2]))
     assert len(winners_jobs([group], 99)[0].configs) == 6
+
+
+KILLED = """
+import os, signal, sys, time
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from costmodel.config import KernelConfig
+from costmodel.measure import collect as module
+from costmodel.measure.worker import WorkerOptions
+from costmodel.problem import Gemm
+from costmodel.profile import load_profile
+from costmodel.records.log import RunLog
+from costmodel.records.schema import make_row
+from costmodel.records.source_hash import kernel_hash
+
+FACTS = {"device": "h200-sxm", "device_name": "NVIDIA H200", "units": 132, "run": sys.argv[2]}
+CONFIGS = tuple(KernelConfig("tile", m, 64, 64, num_stages=s) for m in (32, 64, 128, 256)
+                for s in (2, 3, 4, 5, 6))
+last = int(sys.argv[3])  # the measurement that the process does not outlive
+
+class StandIn:
+    def __init__(self, options):
+        self.options, self.facts = options, FACTS
+        self.floor, self.sequence = SimpleNamespace(median_us=2.5), count()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def measure(self, problem, configs):
+        for config in configs:
+            number = next(self.sequence)
+            if number == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield make_row(
+                problem, config, backend="triton" if config else "origin", time_us=10.0,
+                kernel_hash=kernel_hash(config.template) if config else None, sequence=number,
+                protocol=self.options.protocol.name, **FACTS,
+            )
+
+class Compilers:
+    def __init__(self, profile, workers):
+        pass
+
+    def submit(self, problem, configs):
+        return []
+
+    def wait(self, pending):
+        return []
+
+    def close(self):
+        pass
+
+module.MeasuringProcess, module.CompilePool = StandIn, Compilers
+report = module.collect([module.Job(Gemm(512, 512, 512), CONFIGS)], RunLog(sys.argv[1]),
+                        load_profile("h200-sxm"), options=WorkerOptions(run=sys.argv[2]))
+print(report.measured, report.skipped)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills with SIGKILL")
+def test_a_collection_that_was_killed_half_way_measures_only_what_is_missing(log, tmp_path):
+    def collect_in_a_process(run, last):
+        command = [sys.executable, "-c", KILLED, str(log.path), run, str(last)]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    assert collect_in_a_process("a", 11).returncode == -signal.SIGKILL
+    assert len(log.read().rows) == 11  # the vendor's and ten of twenty
+    done = collect_in_a_process("b", -1)
+    assert done.stdout.split() == ["12", "10"]  # the other ten, the vendor's before and after
+    keys = Counter(row_key(row) for row in log.read().rows if row["backend"] == "triton")
+    assert len(keys) == 20 and set(keys.values()) == {1}
+    assert collect_in_a_process("c", -1).stdout.split() == ["0", "20"]

@@ -5,7 +5,9 @@ is which times decide, not that any of them is right.
 """
 
 import json
+import subprocess
 import sys
+import time
 from itertools import count
 
 import pytest
@@ -325,3 +327,73 @@ def test_a_bad_shape_is_refused_before_anything_is_measured(clock):
     with pytest.raises(ProblemError):
         tune((0, 1, 1), H200)
     assert not asked
+
+
+# --- at once
+
+AT_ONCE = """
+import json, pathlib, sys, threading, time
+from itertools import count
+from costmodel.measure import tune as module, worker
+from costmodel.problem import Gemm
+from costmodel.profile import load_profile
+from costmodel.records.schema import make_row
+
+folder, name = pathlib.Path(sys.argv[1]), sys.argv[2]
+FACTS = {"device": "h200-sxm", "device_name": "NVIDIA H200", "units": 132, "run": name}
+
+class StandIn:
+    def __init__(self, options):
+        self.facts, self.sequence = FACTS, count()
+
+    def __enter__(self):
+        (folder / f"measured-{name}-{threading.get_ident()}").touch()
+        time.sleep(0.3)  # the others come while this one measures
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def measure(self, problem, configs):
+        for config in configs:
+            yield make_row(
+                problem, config, backend="triton" if config else "origin", time_us=150.0,
+                p10_us=150.0, p90_us=150.0, protocol="stand-in/1", sequence=next(self.sequence),
+                **FACTS,
+            )
+
+worker.MeasuringProcess = StandIn
+module.require_gpu = lambda: None
+module.vendor_kernel_if_seen = lambda problem, device: None
+(folder / f"ready-{name}").touch()
+while not (folder / "go").exists():
+    time.sleep(0.001)
+found = []
+
+def tune():
+    found.append(module.tune(Gemm(4096, 4096, 4096), load_profile("h200-sxm"), top_k=2))
+
+threads = [threading.Thread(target=tune) for _ in range(2)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(json.dumps([[str(r.config), r.time_us, r.measured] for r in found]))
+"""
+
+
+def test_two_threads_in_each_of_two_processes_make_one_measurement_and_get_one_answer(
+    home, tmp_path
+):
+    command = [sys.executable, "-c", AT_ONCE, str(tmp_path)]
+    running = [
+        subprocess.Popen([*command, name], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+        for name in "ab"
+    ]
+    while not all((tmp_path / f"ready-{name}").exists() for name in "ab"):
+        assert all(process.poll() is None for process in running)
+        time.sleep(0.01)
+    (tmp_path / "go").touch()
+    answers = [answer for process in running for answer in json.loads(process.communicate()[0])]
+    assert len(list(tmp_path.glob("measured-*"))) == 1
+    assert len(answers) == 4 and len({(config, time_us) for config, time_us, _ in answers}) == 1
+    assert sorted(measured for *_, measured in answers) == [0, 0, 0, 2]
+    assert len((home / "answers.jsonl").read_text().splitlines()) == 1

@@ -24,6 +24,8 @@ COMMANDS = (
     "tuning",
     "ladder",
     "measuring",
+    "exchange",
+    "runs",
     "training",
     "judging",
     "profiles",

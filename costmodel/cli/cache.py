@@ -21,15 +21,20 @@ app.add_typer(cache, name="cache")
 WRITTEN = {
     "log.jsonl": "measured runs",
     "answers.jsonl": "tuned answers",
+    "claims.jsonl": "imported claims",
     "models/ranker.npz": "own model",
     "models/ranker.json": "own model's manifest",
+    "models/ranker.old.npz": "own model before that",
+    "models/ranker.old.json": "its manifest",
 }
+_LOCKS = "gpu*.lock"
 
 
 def written() -> dict[str, int]:
     """Name -> size in bytes of the package's files that exist."""
     folder = user_dir()
-    return {name: (folder / name).stat().st_size for name in WRITTEN if (folder / name).is_file()}
+    names = [*WRITTEN, *sorted(path.name for path in folder.glob(_LOCKS))]
+    return {name: (folder / name).stat().st_size for name in names if (folder / name).is_file()}
 
 
 @cache.command()
@@ -77,5 +82,8 @@ def _remove(path: Path) -> None:
 
 def _listing(found: dict[str, int]) -> str:
     lines = [str(user_dir()) if found else f"{user_dir()}: nothing there"]
-    lines += [f"  {size:>12} bytes  {name}  ({WRITTEN[name]})" for name, size in found.items()]
+    lines += [
+        f"  {size:>12} bytes  {name}  ({WRITTEN.get(name, 'a lock')})"
+        for name, size in found.items()
+    ]
     return "\n".join(lines)

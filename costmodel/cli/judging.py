@@ -32,6 +32,14 @@ def evaluate(
         Path | None,
         typer.Option(help="Folder for pictures: predicted against measured, share over measured."),
     ] = None,
+    drift: Annotated[
+        bool,
+        typer.Option("--drift", help="Instead: predicted against measured over time, by family."),
+    ] = False,
+    next_shapes: Annotated[
+        Path | None,
+        typer.Option("--next", help="With --drift: write what to measure next as a shape set."),
+    ] = None,
     as_json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
 ) -> None:
@@ -41,6 +49,9 @@ def evaluate(
 
     Example: `costmodel evaluate --profile h200-sxm --json`
     """
+    if drift:
+        _drift(runs, profile, model, next_shapes, as_json)
+        return
     from costmodel.learning.evaluate import evaluate as run_evaluate
 
     if plot is not None and importlib.util.find_spec("matplotlib") is None:
@@ -64,6 +75,42 @@ def evaluate(
             typer.echo(f"**{title}**\n\n{markdown_table(columns, rows)}\n")
         else:
             print_table(title, columns, rows)
+
+
+def _drift(
+    runs: list[Path] | None, profile: str, model: Path | None, out: Path | None, as_json: bool
+) -> None:
+    """Whether the world moved away from the model, and where it knows too little."""
+    from costmodel.learning.drift import drift as run_drift
+
+    with working("holding predictions against runs"):
+        found = run_drift(runs or None, profile, model=model)
+    if out is not None:
+        found.write_next(out)
+    card = found.as_dict()
+    if as_json:
+        print_json(card)
+        return
+    typer.echo(f"measured over predicted time on {profile}, predicted by {card['ranked_by']}")
+    periods = [
+        (p["day"], str(p["rows"]), str(p["problems"]), *map(_share, (p["ratio"], p["low"])),
+         _share(p["high"]), "moved" if p["moved"] else "")
+        for p in card["periods"]
+    ]  # fmt: skip
+    columns = ("day", "runs", "problems", "median", "10%", "90%", "")
+    print_table("Over time", columns, periods)
+    families = [
+        (f["dtype"], f["layout"], f["rows"], str(f["problems"]),
+         "" if f["error"] is None else _share(f["error"]),
+         "" if f["share"] is None else _share(f["share"]), f["need"] or "")
+        for f in card["families"]
+    ]  # fmt: skip
+    columns = ("dtype", "layout", "rows of C", "problems", "error", "share", "needs data")
+    print_table("By family", columns, families)
+    if card["next"]:
+        typer.echo("to measure next (--next FILE writes them for `costmodel collect --shapes`):")
+    for problem in card["next"]:
+        typer.echo(f"  {problem}")
 
 
 def sections(card: Mapping[str, Any]) -> list[Section]:

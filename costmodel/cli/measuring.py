@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from costmodel.cli.app import app
+
+if TYPE_CHECKING:
+    from costmodel.measure.collect import CollectReport
+    from costmodel.problem import Gemm
+    from costmodel.records.schema import Row
 
 
 @app.command()
@@ -44,9 +49,18 @@ def collect(
     cpu: Annotated[int | None, typer.Option(help="Pin the measuring process to a core.")] = None,
     device: Annotated[int, typer.Option(min=0, help="GPU number.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="On every GPU of this machine, by a Dask cluster.")
+    ] = False,
+    scheduler: Annotated[
+        str | None, typer.Option(help="On the GPU workers of the Dask scheduler at this address.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Measure configurations of a set of shapes on the GPU at hand, resuming where a log stopped.
+
+    A cluster compiles on CPU workers and measures alone on each GPU; a worker of yours that may
+    measure has `--resources GPU=1`, one that may compile `--resources COMPILE=1`.
 
     Example: `costmodel collect --shapes train --configs 110 --seconds 600`
     """
@@ -68,12 +82,13 @@ def collect(
     from costmodel.profile import resolve_profile
     from costmodel.records.groups import groups_of
     from costmodel.records.log import RunLog
-    from costmodel.records.schema import row_key
+    from costmodel.records.schema import problem_of, row_key
     from costmodel.records.store import frame_rows, read_runs
     from costmodel.shapes import read_shapes
 
     chip = resolve_profile(profile)
-    require_gpu()
+    if scheduler is None:
+        require_gpu()
     problems = [shape.problem for shape in read_shapes(shapes)]
     frame = read_runs(have) if have else None
     known = set() if frame is None else {row_key(row) for row in frame_rows(frame)}
@@ -90,14 +105,24 @@ def collect(
     )  # fmt: skip
     with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("measuring", total=total)
-        report = run_collect(
-            jobs, RunLog(path), chip, known=known, again=winners is not None, seconds=seconds,
-            runs=runs, workers=workers,
-            options=WorkerOptions(device=device, cpu=cpu, run=new_run_id()),
-            on_row=lambda job, row: progress.update(
-                task, advance=row["backend"] == "triton", description=str(job.problem)
-            ),
-        )  # fmt: skip
+
+        def show(problem: Gemm, row: Row) -> None:
+            ours = row["backend"] == "triton"
+            progress.update(task, advance=ours, description=str(problem))
+
+        budget: dict[str, Any] = {"again": winners is not None, "seconds": seconds, "runs": runs}
+        if cluster or scheduler is not None:
+            report = _on_cluster(
+                scheduler, workers, jobs, RunLog(path), chip, known=known,
+                options=WorkerOptions(cpu=cpu, run=new_run_id()),
+                on_row=lambda row: show(problem_of(row), row), **budget,
+            )  # fmt: skip
+        else:
+            report = run_collect(
+                jobs, RunLog(path), chip, known=known, workers=workers,
+                options=WorkerOptions(device=device, cpu=cpu, run=new_run_id()),
+                on_row=lambda job, row: show(job.problem, row), **budget,
+            )  # fmt: skip
     if as_json:
         typer.echo(json.dumps(vars(report) | {"log": str(path)}))
     else:
@@ -106,3 +131,17 @@ def collect(
             f"{report.jobs} of {len(jobs)} shapes complete in {report.seconds:.0f} s; "
             f"{report.stopped}; empty kernel {report.floor_us:.2f} us; rows in {path}"
         )
+
+
+def _on_cluster(
+    scheduler: str | None, workers: int | None, *what: Any, **how: Any
+) -> CollectReport:
+    """Collect at a scheduler's address, or on a local cluster with a worker for each GPU."""
+    from costmodel.measure.cluster import collect_on, local_cluster
+
+    if scheduler is not None:
+        return collect_on(scheduler, *what, **how)
+    import torch
+
+    with local_cluster(torch.cuda.device_count(), workers) as found:
+        return collect_on(found, *what, **how)

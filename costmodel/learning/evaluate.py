@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.learning.train import training_groups
+from costmodel.learning.shares import TOPS, best_row, shares_of, summary
+from costmodel.learning.split import training_groups
 from costmodel.physics.estimate import estimate_columns
 from costmodel.predict import rank
 from costmodel.profile import HardwareProfile, load_profile
@@ -22,7 +23,6 @@ from costmodel.records.store import packaged_runs, read_runs
 from costmodel.shapes import read_shapes
 from costmodel.space.prune import prune
 
-TOPS = (1, 3, 5, 8, 16)
 #: one shape where the vendor stumbles must not carry the mean
 VENDOR_CAP = 1.5
 #: no held-out shape may lie this close to a training shape in all three dimensions
@@ -108,32 +108,6 @@ class Scorecard:
             "best_measured": summary(np.minimum(best, VENDOR_CAP)),
             "first_choice": summary(np.minimum(first, VENDOR_CAP)),
         }
-
-
-def summary(shares: NDArray[np.float64]) -> dict[str, float]:
-    """Geometric mean, tenth percentile and minimum."""
-    return {
-        "geomean": round(float(np.exp(np.log(shares).mean())), 4),
-        "p10": round(float(np.quantile(shares, 0.1)), 4),
-        "min": round(float(shares.min()), 4),
-    }
-
-
-def best_row(group: Group) -> int:
-    """The fastest configuration; among those measured again where there are any.
-
-    The minimum over many noisy times flatters itself: the winners' second measurement decides.
-    """
-    times = group.time_us
-    if group.remeasured.any():
-        times = np.where(group.remeasured, times, np.inf)
-    return int(np.argmin(times))
-
-
-def shares_of(group: Group, order: NDArray[np.int64]) -> tuple[float, ...]:
-    """Best time over the best of the first k, for each of ``TOPS``; at most 1."""
-    best = group.time_us[best_row(group)]
-    return tuple(min(1.0, float(best / group.time_us[order[:k]].min())) for k in TOPS)
 
 
 def evaluate(

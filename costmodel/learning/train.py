@@ -13,6 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.errors import ModelError, RecordError
+from costmodel.learning.gate import (
+    RefusedModelError,
+    Verdict,
+    contradictions,
+    judge,
+    replaced_model,
+)
+from costmodel.learning.gate import install as put_in_place
+from costmodel.learning.split import heldout_shapes, judging_shapes, training_groups
 from costmodel.physics.estimate import estimate_columns
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, load_profile
@@ -20,8 +29,8 @@ from costmodel.ranking.features import FEATURES, feature_matrix
 from costmodel.ranking.ranker import Ranker, feature_fingerprint, own_model_path
 from costmodel.ranking.trees import trees_of
 from costmodel.records.groups import Group, groups_of
+from costmodel.records.log import LineProblem
 from costmodel.records.store import packaged_runs, read_runs
-from costmodel.shapes import read_shapes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,12 +64,19 @@ class Prepared:
 
 @dataclass(frozen=True)
 class TrainReport:
-    """What was fitted on what, and where it was installed."""
+    """What was fitted on what, how it did beside the old model, and where it was installed.
+
+    ``kept`` is where the old model of that place went; ``problems`` are the rows and lines that
+    were left out, with the file of each.
+    """
 
     ranker: Ranker
     path: Path | None
     shapes: int
     rows: int
+    verdict: Verdict
+    kept: Path | None = None
+    problems: tuple[tuple[str, LineProblem], ...] = ()
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -74,47 +90,104 @@ def train(
     out: str | os.PathLike[str] | None = None,
     install: bool = True,
     seeds: Sequence[int] = SEEDS,
+    shipped: bool = True,
+    source: str | None = None,
+    force: bool = False,
 ) -> TrainReport:
-    """Fit a ranker on logs or shards (the shipped runs where none are given) and store it.
+    """Fit a ranker on logs or shards, merged with the shipped runs, and install it if it is good.
 
-    Shapes of the held-out set never take part. ``out`` is the file to write; the user's own model
-    by default. Raises ``RecordError`` where the logs hold no correct run.
+    Held-out shapes never take part, nor does one in five of the logs' own shapes: on these the new
+    model is compared with the one that it would replace (the file ``out``, else the model in use),
+    and it is installed only where it is not worse, or with ``force``. ``shipped=False`` leaves the
+    shipped runs out; ``source`` fits on the runs of another tool's kernel alone. ``out`` is the
+    file to write; the user's own model by default, which a ``source`` may not replace.
+
+    Raises ``RecordError`` where the logs hold no correct run, ``RefusedModelError`` for a model
+    that is not installed, and ``ModelError`` for a path that is none of a model.
     """
     path = Path(out) if out is not None else own_model_path()
     if path.suffix != ".npz":
         raise ModelError(f"a model is a .npz file with its manifest beside it, not {path.name}")
-    frame = packaged_runs() if logs is None else read_runs([Path(log) for log in logs])
+    if source is not None and out is None:
+        raise ModelError(f"a model of {source} serves its own kernel: say with --out where it goes")
+    problems: list[tuple[str, LineProblem]] = []
+    known = packaged_runs()
+    log = None
+    if logs is not None:
+        files = [Path(log) for log in logs]
+        log = read_runs(files, on_problem=lambda file, problem: problems.append((file, problem)))
+    frame = known if log is None else _merged(known if shipped and not source else None, log)
     chip = load_profile(profile) if profile is not None else None
-    groups = training_groups(frame, chip.name if chip else None)
-    if not groups:
+    name = chip.name if chip else None
+    judges = _judges(known, log, source)
+    own = {group.shape for group in judges.own}
+    groups = training_groups(frame, name, source=source, but=own)
+    fresh = groups if log is None else training_groups(log, name, source=source, but=own)
+    if not fresh:
         raise RecordError(
             "every shape of these runs is held out for evaluation; collect other shapes to train on"
         )
     ranker = fit(groups, seeds=seeds, frame=frame)
-    if install:
-        ranker.save(path)
+    verdict = judge(
+        ranker, replaced_model(path) if source is None else None, [*judges.shipped, *judges.own],
+        log=judges.log, contradicted=None if log is None else contradictions(known, log),
+    )  # fmt: skip
+    manifest = ranker.manifest | {
+        "gate": verdict.as_dict(),
+        "left_out": len(problems),
+        "logs": [] if logs is None else [file.name for file in files],
+        "merged_with_shipped": log is not None and shipped and source is None,
+        "source": source,
+    }
+    ranker = replace(ranker, manifest=manifest)
+    if install and verdict.reasons and not force:
+        raise RefusedModelError(verdict)
+    kept = put_in_place(ranker, path) if install else None
     rows = sum(len(group.time_us) for group in groups)
-    return TrainReport(ranker, path if install else None, len(groups), rows)
+    return TrainReport(
+        ranker, path if install else None, len(groups), rows, verdict, kept, tuple(problems)
+    )
 
 
-def heldout_shapes() -> set[tuple[int, int, int]]:
-    """(M, N, K) of the frozen evaluation split."""
-    return {(s.problem.m, s.problem.n, s.problem.k) for s in read_shapes("heldout")}
+@dataclass(frozen=True)
+class _Judges:
+    """Groups that judge: of the shipped runs, set aside of the log, and the whole log's."""
+
+    shipped: list[Group]
+    own: list[Group]
+    log: list[Group]
 
 
-#: a shape within this of a held-out one in all three dimensions is held out too
-_NEAR = 0.1
+def _judges(known: pd.DataFrame, log: pd.DataFrame | None, source: str | None) -> _Judges:
+    """What judges a model fitted on a log.
+
+    A held-out shape of the shipped runs is judged by their times and not by the log's, since the
+    log is what is judged; a shape that the shipped model learned from judges nothing.
+    """
+    held = heldout_shapes()
+    shipped = [] if source else groups_of(known[_sizes(known).isin(held)])
+    if log is None:
+        return _Judges(shipped, [], [])
+    mine = groups_of(log, source=source)
+    fresh = {group.shape for group in mine} - ({*_sizes(known)} - held)
+    taken = {(group.problem, group.device) for group in shipped}
+    aside = judging_shapes(fresh - held) | held
+    own = [g for g in mine if g.shape in aside and (g.problem, g.device) not in taken]
+    return _Judges(shipped, own, mine)
 
 
-def training_groups(frame: pd.DataFrame, profile_name: str | None = None) -> list[Group]:
-    """The groups of a frame whose shape is neither held out nor near one that is."""
-    kept = np.log(np.asarray(sorted(heldout_shapes()), dtype=np.float64))
+def _sizes(frame: pd.DataFrame) -> Any:
+    """(M, N, K) of each row."""
+    import pandas as pd
 
-    def apart(group: Group) -> bool:
-        off = np.abs(kept - np.log(np.asarray(group.shape, dtype=np.float64)))
-        return bool((off.max(axis=1) > np.log1p(_NEAR)).all())
+    return pd.MultiIndex.from_frame(frame[["m", "n", "k"]].astype("int64"))
 
-    return [group for group in groups_of(frame, profile_name) if apart(group)]
+
+def _merged(known: pd.DataFrame | None, log: pd.DataFrame) -> pd.DataFrame:
+    """Shipped runs and a log's, each row once."""
+    import pandas as pd
+
+    return log if known is None else pd.concat([known, log], ignore_index=True).drop_duplicates()
 
 
 def fit_without(problems: Iterable[Gemm], profile: str) -> Ranker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -144,7 +144,7 @@ def collect(
                 ready = [config for config in todo if config not in late]
                 why = f"not compiled in {COMPILE_SECONDS:g} s"
                 rows = chain(
-                    process.measure(job.problem, _with_vendor(ready)),
+                    process.measure(job.problem, with_vendor(ready)),
                     (process.failure(job.problem, c, "timeout", why) for c in todo if c in late),
                 )
                 for row in rows:
@@ -179,7 +179,10 @@ def _compiled_ahead(
     """Jobs with what is left to measure, their kernels submitted ``_LOOKAHEAD`` jobs before."""
     queue: deque[tuple[Job, list[KernelConfig], list[Pending]]] = deque()
     for job in jobs:
-        todo = [c for c in job.configs if _key(job.problem, c, process) not in known]
+        protocol = process.options.protocol.name
+        todo = [
+            c for c in job.configs if key_of(job.problem, c, process.facts, protocol) not in known
+        ]
         report.skipped += len(job.configs) - len(todo)
         if not todo:
             continue
@@ -189,21 +192,23 @@ def _compiled_ahead(
     yield from queue
 
 
-def _key(problem: Gemm, config: KernelConfig, process: MeasuringProcess) -> tuple[object, ...]:
-    """The key that a row of this measurement would have."""
-    facts = {name: process.facts.get(name) for name in KEY_COLUMNS}
-    facts |= {name: getattr(problem, name) for name in facts if hasattr(problem, name)}
-    facts |= config.as_dict()
-    facts |= {
+def key_of(
+    problem: Gemm, config: KernelConfig, facts: Mapping[str, object], protocol: str
+) -> tuple[object, ...]:
+    """The key that a row of this measurement would have in an environment."""
+    columns = {name: facts.get(name) for name in KEY_COLUMNS}
+    columns |= {name: getattr(problem, name) for name in columns if hasattr(problem, name)}
+    columns |= config.as_dict()
+    columns |= {
         "backend": "triton",
         "operator": "gemm",
         "kernel_hash": kernel_hash(config.template),
-        "protocol": process.options.protocol.name,
+        "protocol": protocol,
     }
-    return tuple(facts[name] for name in KEY_COLUMNS)
+    return tuple(columns[name] for name in KEY_COLUMNS)
 
 
-def _with_vendor(configs: list[KernelConfig]) -> list[KernelConfig | None]:
+def with_vendor(configs: list[KernelConfig]) -> list[KernelConfig | None]:
     """The configurations with the vendor's GEMM (None) before, among and after them."""
     mixed: list[KernelConfig | None] = [None]
     for start in range(0, len(configs), _VENDOR_EVERY):

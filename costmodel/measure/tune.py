@@ -18,7 +18,7 @@ from costmodel.paths import user_dir
 from costmodel.predict import Prediction, predict_best, rank
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, resolve_profile
-from costmodel.records.answers import Answer, now, recall, remember
+from costmodel.records.answers import Answer, measuring_on, now, recall, remember
 from costmodel.records.log import RunLog
 from costmodel.records.schema import Row, config_of
 from costmodel.space.prune import prune
@@ -109,21 +109,19 @@ def tune(
     ``seeds`` adds as many more that have the tile of the vendor's own kernel, where a profiler
     shows it and a template of ours can make it.
     The answer is remembered, and later calls (and ``predict_best``) return it without measuring,
-    until the kernel changes or ``again`` is set. Rows go to ``log``, the user's own by default. A
-    candidate whose result is wrong never wins. Where one candidate survives pruning it is returned
-    unmeasured. Raises ``DeviceError`` where there is no GPU, or where every candidate failed.
+    until the kernel changes or ``again`` is set. One call at a time measures on a GPU: one that
+    waited for another of the same shape takes its answer. Rows go to ``log``, the user's own by
+    default. A candidate whose result is wrong never wins. Where one candidate survives pruning it
+    is returned unmeasured. Raises ``DeviceError`` where there is no GPU, or where every candidate
+    failed.
     """
     problem = Gemm.of(shape, **options)  # type: ignore[arg-type]
     if profile is None:
         require_gpu()  # else the error would ask for a profile, which does not help
     chip = resolve_profile(profile)
     prediction = predict_best(problem, chip, use_measured=False)
-    known = None if again else recall(problem, chip)
-    if known is not None:
-        note = f"measured before, on {known.timestamp}"
-        return TuneResult(
-            problem, known.config, known.time_us, known.vendor_us, 0, [], prediction, note
-        )
+    if not again and (known := recall(problem, chip)) is not None:
+        return _remembered(problem, known, prediction)
     if len(prediction.ranking) == 1:
         note = "one candidate survived pruning: nothing to measure"
         return TuneResult(
@@ -132,11 +130,21 @@ def tune(
     count = survivors(len(prediction.ranking), top_k)
     chosen = list(prediction.ranking.configs[:count])
     require_gpu()
-    vendor = vendor_kernel_if_seen(problem, device)
-    more = vendor_seeds(problem, chip, vendor, seeds)
-    chosen += [config for config in more if config not in chosen]
-    rows = _measure(problem, chip, chosen, device, RunLog(log or user_dir() / "log.jsonl"))
-    return replace(_decide(problem, chosen, rows, prediction), vendor=vendor)
+    with measuring_on(device):
+        if not again and (known := recall(problem, chip)) is not None:  # it came while this waited
+            return _remembered(problem, known, prediction)
+        vendor = vendor_kernel_if_seen(problem, device)
+        more = vendor_seeds(problem, chip, vendor, seeds)
+        chosen += [config for config in more if config not in chosen]
+        rows = _measure(problem, chip, chosen, device, RunLog(log or user_dir() / "log.jsonl"))
+        return replace(_decide(problem, chosen, rows, prediction), vendor=vendor)
+
+
+def _remembered(problem: Gemm, known: Answer, prediction: Prediction) -> TuneResult:
+    note = f"measured before, on {known.timestamp}"
+    return TuneResult(
+        problem, known.config, known.time_us, known.vendor_us, 0, [], prediction, note
+    )
 
 
 def _measure(

@@ -71,19 +71,31 @@ class Ranker:
         return np.maximum(times, physics.roofline.least_us)
 
     def save(self, path: Path) -> None:
-        """Write ``path`` (.npz) and its manifest (.json beside it), each whole or not at all."""
+        """Write ``path`` (.npz) and its manifest (.json beside it), each whole or not at all.
+
+        Two files cannot be replaced in one step. So the model comes first, holds its manifest too,
+        and names the manifest that it finds: where that one still stands beside it, the second
+        step was interrupted.
+        """
         buffer = io.BytesIO()
+        beside = path.with_suffix(".json")
+        manifest = json.dumps(self.manifest, indent=1, sort_keys=True) + "\n"
         arrays = self.trees.arrays() | {
             "format": np.array([FORMAT]),
             "features": np.array(list(FEATURES)),
             "spread": np.array([self.low, self.high]),
+            "manifest": np.array(manifest),
+            "replaces": np.array(_digest(beside.read_bytes()) if beside.is_file() else ""),
         }
         np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-        with atomic_write(path.with_suffix(".json")) as stream:
-            json.dump(self.manifest, stream, indent=1, sort_keys=True)
-            stream.write("\n")
         with atomic_write(path, "wb") as stream:
             stream.write(buffer.getvalue())
+        with atomic_write(beside) as stream:
+            stream.write(manifest)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def feature_fingerprint() -> str:
@@ -103,10 +115,12 @@ def feature_fingerprint() -> str:
 def load_ranker(path: str | os.PathLike[str]) -> Ranker:
     """Read a model file and its manifest. Raises ``ModelError`` for anything but a sound one."""
     file = Path(path)
+    beside = file.with_suffix(".json")
     try:
-        if file.stat().st_size > MOST_BYTES:
-            raise ModelError(f"{file}: larger than {MOST_BYTES} bytes")
-        return _parse(file.read_bytes(), file.with_suffix(".json").read_bytes(), str(file))
+        for part in (file, beside):
+            if part.stat().st_size > MOST_BYTES:
+                raise ModelError(f"{part}: larger than {MOST_BYTES} bytes")
+        return _parse(file.read_bytes(), beside.read_bytes(), str(file))
     except OSError as error:
         raise ModelError(f"cannot read the model {file}: {error.strerror}") from None
 
@@ -114,7 +128,9 @@ def load_ranker(path: str | os.PathLike[str]) -> Ranker:
 def _parse(data: bytes, manifest_json: bytes, where: str) -> Ranker:
     arrays = _arrays(data, where)
     try:
-        manifest = json.loads(manifest_json)
+        own, replaces = (arrays.get(name, np.array("")) for name in ("manifest", "replaces"))
+        interrupted = str(replaces) == _digest(manifest_json)
+        manifest = json.loads(str(own) if interrupted else manifest_json)
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{where}: the manifest is not JSON: {error}") from None
     if not isinstance(manifest, dict):

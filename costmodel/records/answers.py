@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from costmodel.errors import CostModelError
 from costmodel.paths import user_dir
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
+from costmodel.records.log import alone, append_lines
 from costmodel.records.schema import PROBLEM_COLUMNS
 from costmodel.records.source_hash import kernel_hash
 
@@ -39,8 +41,6 @@ def answers_path() -> Path:
 
 def remember(problem: Gemm, profile: HardwareProfile, answer: Answer) -> None:
     """Append an answer. It is found again while the chip's units and the kernel are the same."""
-    from costmodel.records.log import append_lines
-
     line = {
         "problem": {name: getattr(problem, name) for name in PROBLEM_COLUMNS},
         "profile": profile.name,
@@ -54,6 +54,17 @@ def remember(problem: Gemm, profile: HardwareProfile, answer: Answer) -> None:
         "timestamp": answer.timestamp,
     }
     append_lines(answers_path(), [json.dumps(line, allow_nan=False).encode() + b"\n"])
+
+
+@contextmanager
+def measuring_on(device: int) -> Iterator[None]:
+    """Hold GPU ``device`` of this user against his other threads and processes.
+
+    Two that tune at once would time each other's kernels, and measure the same shape twice.
+    Raises ``RecordError`` where the user's folder cannot be written to.
+    """
+    with alone(user_dir() / f"gpu{device}.lock"):
+        yield
 
 
 def recall(problem: Gemm, profile: HardwareProfile) -> Answer | None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.config import KNOBS, TEMPLATES, ConfigTable
+from costmodel.config import KNOBS, TEMPLATES, ConfigTable, KernelConfig
 from costmodel.errors import RecordError
 from costmodel.problem import Gemm
-from costmodel.records.schema import PROBLEM_COLUMNS, problem_of
+from costmodel.records.schema import PROBLEM_COLUMNS, config_of, problem_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,12 +39,17 @@ class Group:
         return self.problem.m, self.problem.n, self.problem.k
 
 
-def groups_of(frame: pd.DataFrame, profile_name: str | None = None) -> list[Group]:
+def groups_of(
+    frame: pd.DataFrame, profile_name: str | None = None, *, source: str | None = None
+) -> list[Group]:
     """Split a frame of rows by device and problem; failures and foreign rows are left out.
 
+    ``source`` takes the runs of another tool's kernel by its name; None takes this package's own.
     Raises ``RecordError`` where nothing correct is left.
     """
     good = frame[(frame["invalidity"] == "correct") & frame["time_us"].notna()]
+    theirs = good["source"]
+    good = good[theirs.isna() if source is None else (theirs == source).fillna(False)]
     if profile_name is not None:
         good = good[good["device"] == profile_name]
     unknown = good.loc[good["device"].isna(), "device_name"]
@@ -54,9 +59,12 @@ def groups_of(frame: pd.DataFrame, profile_name: str | None = None) -> list[Grou
             "profile; write one (data/profiles/README.md says how) and set `device` to its name"
         )
     if good.empty:
+        others = sorted(theirs.dropna().unique().tolist())
         raise RecordError(
             "there are no correct runs to learn from"
             + (f" on {profile_name}" if profile_name else "")
+            + (f" of {source}" if source else "")
+            + (f"; there are runs of other kernels: {', '.join(others[:5])}" if others else "")
             + "; `costmodel collect` measures some"
         )
     return list(_groups(good))
@@ -64,37 +72,49 @@ def groups_of(frame: pd.DataFrame, profile_name: str | None = None) -> list[Grou
 
 def _groups(good: pd.DataFrame) -> Iterator[Group]:
     keys = ["device", *PROBLEM_COLUMNS]
-    for _, part in good.groupby(keys, dropna=False, sort=True):
-        ours = part[part["backend"] == "triton"].sort_values(["timestamp", "run", "sequence"])
-        vendor = part.loc[part["backend"] == "origin", "time_us"]
-        if ours.empty:
-            continue
-        first = part.iloc[0]
-        number = ours.groupby(list(KNOBS), dropna=False).cumcount()
-        later = ours[number > 0].groupby(list(KNOBS), dropna=False)["time_us"].median()
-        once = ours[number == 0].set_index(list(KNOBS))
-        again = later.reindex(once.index)
-        times = again.fillna(once["time_us"]).to_numpy(dtype=np.float64)
-        once = once.reset_index()
-        columns = {
-            name: once[name].fillna(0).astype(np.int64).to_numpy()
-            for name in KNOBS
-            if name != "template"
-        }
-        kinds = {name: index for index, name in enumerate(TEMPLATES)}
-        columns["template"] = once["template"].map(kinds).to_numpy(dtype=np.int64)
-        facts = {name: _plain(first[name]) for name in PROBLEM_COLUMNS}
+    good = good.assign(group=good.groupby(keys, dropna=False, sort=True).ngroup())
+    vendor = good[good["backend"] == "origin"].groupby("group")["time_us"].median()
+    ours = good[good["backend"] == "triton"].sort_values(["group", "timestamp", "run", "sequence"])
+    same = ours.groupby(["group", *KNOBS], dropna=False, sort=False)
+    ours = ours.assign(config=same.ngroup(), number=same.cumcount())
+    again = ours[ours["number"] > 0].groupby("config")["time_us"].median()
+    once = ours[ours["number"] == 0]
+    later = once["config"].map(again)
+    once = once.assign(later=later, time_us=later.fillna(once["time_us"]))
+    kinds = {name: index for index, name in enumerate(TEMPLATES)}
+    knobs = {
+        name: once[name].fillna(0).astype(np.int64).to_numpy()
+        for name in KNOBS
+        if name != "template"
+    }
+    knobs["template"] = once["template"].map(kinds).to_numpy(dtype=np.int64)
+    times = once["time_us"].to_numpy(dtype=np.float64)
+    remeasured = once["later"].notna().to_numpy()
+    numbers = once["group"].to_numpy(dtype=np.int64)
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    facts = once.iloc[starts][keys].to_dict("records")
+    ends = [*starts[1:], len(numbers)]
+    for fact, start, end in zip(facts, starts, ends, strict=True):
+        rows = slice(int(start), int(end))
         yield Group(
-            problem_of(facts),
-            str(first["device"]),
-            ConfigTable(**columns),
-            times,
-            again.notna().to_numpy(),
-            float(vendor.median()) if len(vendor) else float("nan"),
+            problem_of({name: plain(fact[name]) for name in PROBLEM_COLUMNS}),
+            str(fact["device"]),
+            ConfigTable(**{name: column[rows] for name, column in knobs.items()}),
+            times[rows],
+            remeasured[rows],
+            float(vendor.get(numbers[start], np.nan)),
         )
 
 
-def _plain(value: object) -> object:
+def config_of_knobs(knobs: Any) -> KernelConfig:
+    """A configuration from a frame's values of ``KNOBS``, in order."""
+    values = {name: plain(value) for name, value in zip(KNOBS, knobs, strict=True)}
+    config = config_of({"backend": "triton"} | values)
+    assert config is not None
+    return config
+
+
+def plain(value: Any) -> Any:
     """A frame's scalar as Python's own; its missing values as None."""
     if value is None or str(value) in ("<NA>", "nan"):
         return None

@@ -42,10 +42,11 @@ class LineProblem:
 
 @dataclass(frozen=True)
 class ReadReport:
-    """The rows of a log in order, and its lines that are none."""
+    """The rows of a log in order, the number of each one's line, and the lines that are none."""
 
     rows: list[Row] = field(default_factory=list)
     problems: list[LineProblem] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
 
 
 class RunLog:
@@ -117,18 +118,37 @@ def append_lines(path: Path, lines: Iterable[bytes]) -> None:
         ) from error
 
 
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Hold the lock of a file that is there for nothing else, against threads and processes.
+
+    Raises ``RecordError`` for a path that cannot be used.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, 0o644)
+    except OSError as error:
+        raise RecordError(f"cannot lock {path}: {error.strerror}") from error
+    try:
+        with _exclusive(descriptor):
+            yield
+    finally:
+        os.close(descriptor)
+
+
 def read_lines(stream: IO[bytes]) -> ReadReport:
     """Rows and problems of a log that is open for reading in binary."""
     report = ReadReport()
-    for number, line in _bounded_lines(stream):
+    for number, line in bounded_lines(stream):
         if not line.strip():
             continue
         try:
             if len(line) > MAX_LINE_BYTES:
                 raise RecordError(f"longer than {MAX_LINE_BYTES} bytes")
-            report.rows.append(validate_row(_decode(line)))
+            report.rows.append(validate_row(decode(line)))
+            report.lines.append(number)
         except RecordError as error:
-            report.problems.append(LineProblem(number, str(error), _excerpt(line)))
+            report.problems.append(LineProblem(number, str(error), excerpt(line)))
     return report
 
 
@@ -146,7 +166,7 @@ def require_rows(report: ReadReport, path: object) -> list[Row]:
     raise RecordError("; ".join(parts))
 
 
-def _bounded_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+def bounded_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     """Numbered lines without their ends; an overlong one cut to one byte past the bound."""
     number = 0
     while line := stream.readline(MAX_LINE_BYTES + 1):
@@ -165,7 +185,8 @@ def _encode(row: Row) -> bytes:
     return line
 
 
-def _decode(line: bytes) -> Any:
+def decode(line: bytes) -> Any:
+    """What a line of JSON holds. Raises ``RecordError`` that says where it breaks."""
     try:
         return json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -179,7 +200,7 @@ def _decode(line: bytes) -> Any:
         raise RecordError(f"not readable: {error}") from None
 
 
-def _excerpt(line: bytes) -> str:
+def excerpt(line: bytes) -> str:
     """The line's beginning with nothing in it that a terminal would obey."""
     text = line[: 4 * _EXCERPT_CHARACTERS].decode("utf-8", "replace")
     shown = "".join(c if c.isprintable() else "?" for c in text[:_EXCERPT_CHARACTERS])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -33,6 +34,8 @@ REASON_LIMIT = 500
 Row = dict[str, Any]
 
 _SHORTEST_US = 10.0**-TIME_DECIMALS
+#: a profile's name and never its path: a row must not make a reader open a file
+_PROFILE_NAME = re.compile(r"(?!.*\.toml\Z)[a-z0-9][a-z0-9._-]{0,99}", re.IGNORECASE)
 MOST_INT64 = 2**63 - 1
 
 
@@ -111,6 +114,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("triton", str, False, "triton version", key=True),
     Column("costmodel", str, False, "version of the writer"),
     Column("kernel_hash", str, False, "hash of the kernel's source; null for origin", key=True),
+    Column("source", str, False, "whose kernel, where it is not this package's own", key=True),
     Column("run", str, True, "id of the collecting run"),
     Column("sequence", int, True, "place within that run, from 0", minimum=0),
     Column("timestamp", str, False, "when, ISO 8601 in UTC"),
@@ -119,6 +123,10 @@ COLUMNS: tuple[Column, ...] = (
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
 PROBLEM_COLUMNS: tuple[str, ...] = tuple(field.name for field in fields(Gemm))
 KEY_COLUMNS: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.key)
+#: what was run where, how it was timed, and by which kernel; not with which software
+MEASUREMENT_COLUMNS: tuple[str, ...] = tuple(
+    name for name in KEY_COLUMNS if name not in ("driver", "torch", "triton")
+)
 #: the knobs that every chip has: null for the vendor's library alone
 NEEDED_KNOBS: tuple[str, ...] = tuple(
     field.name for field in fields(KernelConfig) if "None" not in str(field.type)
@@ -270,6 +278,8 @@ def _check_text(name: str, value: str) -> None:
         value.encode("utf-8")
     except UnicodeEncodeError:
         raise RecordError(f"{name} is not valid Unicode: {value[:40]!a}") from None
+    if name == "device" and not _PROFILE_NAME.fullmatch(value):
+        raise RecordError(f"device must be the name of a profile, got {_shown(value)}")
     if name == "timestamp":
         try:
             moment = datetime.fromisoformat(value)

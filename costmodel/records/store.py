@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from costmodel.config import KNOBS
 from costmodel.errors import RecordError, unknown_name
 from costmodel.paths import atomic_write, packaged
-from costmodel.records.log import LineProblem, read_lines
+from costmodel.records.log import LineProblem, ReadReport, read_lines
+from costmodel.records.quality import impossible, impossible_rows
 from costmodel.records.schema import (
     COLUMNS,
     KEY_COLUMNS,
@@ -24,6 +25,8 @@ from costmodel.records.schema import (
     SCHEMA_VERSION,
     TIME_DECIMALS,
     Row,
+    config_of,
+    problem_of,
     validate_row,
 )
 
@@ -82,8 +85,9 @@ def read_runs(
     Dtypes do not depend on the data: text "string", floats "float64" with NaN for null, a
     required int "int64", an optional one "Int64", bool "boolean". ``columns`` picks and orders
     columns. A folder's own files are read in the order of their names, not its sub-folders'. A
-    row that stands in two sources comes twice. A log's bad lines go to ``on_problem(file,
-    problem)``; without one, a warning sums them up.
+    row that stands in two sources comes twice. A log's bad lines, and rows of logs and shards
+    whose time is below the roofline, are left out and go to ``on_problem(file, problem)``;
+    without one, a warning sums them up.
 
     Raises ``RecordError`` for a source that is missing, damaged or of a newer schema, and where
     there is no row at all; ``UnknownNameError`` for a column that does not exist.
@@ -185,17 +189,41 @@ def _read_log(file: Path | Traversable, on_problem: ProblemHandler | None) -> An
             report = read_lines(stream)
     except OSError as error:
         raise RecordError(f"cannot read the log {file}: {error.strerror}") from error
-    if on_problem is not None:
-        for problem in report.problems:
-            on_problem(str(file), problem)
-    elif report.problems:
-        count = len(report.problems)
-        message = f"{file}: {count} lines skipped, the first: {report.problems[0]}"
-        warnings.warn(message, stacklevel=3)
-    return pa.Table.from_pylist(report.rows, schema=_arrow_schema())
+    sound, problems = quarantined(report)
+    _tell(file, problems, on_problem, "lines")
+    return pa.Table.from_pylist(sound, schema=_arrow_schema())
 
 
-def _read_shard(file: Path | Traversable, _: ProblemHandler | None) -> Any:
+def quarantined(report: ReadReport) -> tuple[list[Row], list[LineProblem]]:
+    """A log's rows but for those above the roofline, and its problems with these among them."""
+    rows, problems = [], list(report.problems)
+    for row, number in zip(report.rows, report.lines, strict=True):
+        why = impossible(row)
+        if why is None:
+            rows.append(row)
+        else:
+            problems.append(LineProblem(number, why, _short(row)))
+    return rows, sorted(problems, key=lambda problem: problem.line_number)
+
+
+def _short(row: Row) -> str:
+    """A row for a message."""
+    return f"{problem_of(row)}, {config_of(row) or 'vendor'}, run {row['run'][:40]!a}"
+
+
+def _tell(
+    file: Path | Traversable, problems: list[LineProblem], handler: ProblemHandler | None, what: str
+) -> None:
+    if handler is not None:
+        for problem in problems:
+            handler(str(file), problem)
+    elif problems:
+        message = f"{file}: {len(problems)} {what} skipped, the first: {problems[0]}"
+        warnings.warn(message, stacklevel=4)
+
+
+def _read_shard(file: Path | Traversable, on_problem: ProblemHandler | None) -> Any:
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -206,7 +234,16 @@ def _read_shard(file: Path | Traversable, _: ProblemHandler | None) -> Any:
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise RecordError(f"{file} cannot be read as Parquet: {first}") from error
-    return _conformed(table, str(file))
+    table = _conformed(table, str(file))
+    bad = impossible_rows(table)
+    if not bad:
+        return table
+    problems = []
+    for place in bad:
+        row = table.slice(place, 1).to_pylist()[0]
+        problems.append(LineProblem(place + 1, str(impossible(row)), _short(row)))
+    _tell(file, problems, on_problem, "rows")
+    return table.take(np.setdiff1d(np.arange(table.num_rows), bad))
 
 
 def _conformed(table: Any, where: str) -> Any:
@@ -240,8 +277,9 @@ def _conformed(table: Any, where: str) -> Any:
 def _suspects(table: Any) -> list[int]:
     """Places of the rows that may be wrong: the checks of ``validate_row`` on whole columns.
 
-    What depends on a problem's columns together, and the form of a timestamp, is checked on one
-    row of each distinct value: each row by itself would take seconds for a hundred thousand.
+    What depends on a problem's columns together, and the form of a timestamp or of a profile's
+    name, is checked on one row of each distinct value: each row by itself would take seconds for
+    a hundred thousand.
     """
     import numpy as np
     import pyarrow as pa
@@ -275,7 +313,7 @@ def _suspects(table: Any) -> list[int]:
     bad = np.zeros(table.num_rows, dtype=bool)
     for rule in rules:
         bad |= rule.fill_null(False).to_numpy()
-    for together in (PROBLEM_COLUMNS, ("timestamp",)):
+    for together in (PROBLEM_COLUMNS, ("timestamp",), ("device",)):
         bad |= ~table.select(list(together)).to_pandas().duplicated().to_numpy()
     return [int(place) for place in np.flatnonzero(bad)]
 

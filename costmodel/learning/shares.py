@@ -1,0 +1,36 @@
+"""A choice's share of the best: the best measured time over that of the best among the first k."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.records.groups import Group
+
+TOPS = (1, 3, 5, 8, 16)
+
+
+def best_row(group: Group) -> int:
+    """The fastest configuration; among those measured again where there are any.
+
+    The minimum over many noisy times flatters itself: the winners' second measurement decides.
+    """
+    times = group.time_us
+    if group.remeasured.any():
+        times = np.where(group.remeasured, times, np.inf)
+    return int(np.argmin(times))
+
+
+def shares_of(group: Group, order: NDArray[np.int64]) -> tuple[float, ...]:
+    """Best time over the best of the first k, for each of ``TOPS``; at most 1."""
+    best = group.time_us[best_row(group)]
+    return tuple(min(1.0, float(best / group.time_us[order[:k]].min())) for k in TOPS)
+
+
+def summary(shares: NDArray[np.float64]) -> dict[str, float]:
+    """Geometric mean, tenth percentile and minimum."""
+    return {
+        "geomean": round(float(np.exp(np.log(shares).mean())), 4),
+        "p10": round(float(np.quantile(shares, 0.1)), 4),
+        "min": round(float(shares.min()), 4),
+    }
