@@ -70,4 +70,4 @@ class FixedColumns:
         return mask
 
     def __len__(self) -> int:
-        return self.matrix.shape[1]
+        return int(self.matrix.shape[1])

@@ -68,7 +68,7 @@ class Ranker:
         """Predicted time of every configuration, in microseconds."""
         rows = feature_matrix(problem, table, profile, physics)
         times: NDArray[np.float64] = physics.time_us * np.exp(self.trees.predict(rows))
-        return np.maximum(times, physics.roofline.least_us)
+        return np.asarray(np.maximum(times, physics.roofline.least_us))
 
     def save(self, path: Path) -> None:
         """Write ``path`` (.npz) and its manifest (.json beside it), each whole or not at all."""
