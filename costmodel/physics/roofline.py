@@ -15,7 +15,7 @@ from costmodel.resources.matrix_unit import compute_dtype, precision_of
 
 @dataclass(frozen=True)
 class Roofline:
-    """Times in microseconds, scalars or a problem a row; ``time_us`` has the launch floor on top."""
+    """Times in microseconds, of one problem or a problem a row; ``time_us`` has the floor too."""
 
     compute_us: Any
     memory_us: Any

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,38 +12,22 @@ from numpy.typing import NDArray
 from costmodel.config import ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.resources.footprint import LEAST_ASYNC_BYTES, load_bytes
+from costmodel.space.kinds import kind_of
 from costmodel.space.narrow import matvec_candidates
-from costmodel.space.schema import has_template, least_of, values_of, with_its_knobs
-from costmodel.space.specialized import warp_group_candidates
+from costmodel.space.specialized import WarpGroupGrid, warp_group_grid
+from costmodel.space.worth import SizeBounds, sensible_loads, sensible_tiles
+
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 _BLOCKS = (16, 32, 64, 128, 256)
-#: knobs that the template or the problem decides, not the chip
-_OF_TEMPLATE = ("template", "block_m", "block_n", "split_k", "epilogue_parts")
 #: stage counts: every depth where tiles are large, wide steps where they are small and many fit
 _STAGES = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 _SPLITS = (2, 4, 8, 16, 32, 64)
 #: a part of K is short, and its programs many: fewer depths tell the same
 _SPLIT_STAGES = (2, 3, 4, 6, 8, 12)
-#: a block has at least this many rows of the matrix unit's tall side on Hopper (wgmma m64)
-_TALL = 64
-#: splitting K past this many programs a unit only adds partial sums to write and read
-_SPLIT_PROGRAMS_PER_UNIT = 4
-#: rows and columns of one register-resident accumulator: 128x256 fp32 fills 8 warps' registers
-_LARGEST_TILE = 128 * 256
-#: 128x256x64 in fp16 by 4 warps takes 24 loads of 16 bytes a thread, 192 of 2 bytes
-_MOST_LOADS_PER_THREAD = 96
-
-
-def _block_choices(size: int, blocks: Sequence[int] = _BLOCKS) -> list[int]:
-    """Blocks along an axis: not far above its size, and not tiny where the axis is long.
-
-    Up to 64 stays in at any size: 64 rows are the least that Hopper's wgmma takes, so a block of
-    64 is often the best for 16 rows of data.
-    """
-    smallest = 16 if size <= 256 else 32 if size <= 1024 else 64
-    largest = max(64, 1 << (size - 1).bit_length())
-    return [block for block in blocks if smallest <= block <= largest] or [min(blocks)]
+#: kinds of problems whose grid is kept; one takes up to half a megabyte
+_MOST_GRIDS = 64
 
 
 def candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTable:
@@ -50,18 +35,12 @@ def candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTable:
 
     A few thousand rows in a fixed order. Nothing here asks whether a row fits.
     """
-    block_m, block_n = (
-        _block_choices(size, values_of(profile, name, _BLOCKS))
-        for name, size in (("block_m", problem.m), ("block_n", problem.n))
-    )
-    table = table_of_templates(problem, profile, block_m, block_n)
-    table = table[worth_a_thought(problem, table, profile)]
-    others = [matvec_candidates(problem), warp_group_candidates(problem, profile)]
-    return ConfigTable.concat([table, *(with_its_knobs(other, profile) for other in others)])
+    grid = grid_of(problem, profile)
+    return grid.table(grid.pick(problem, profile.units))
 
 
 def table_of_templates(
-    problem: Gemm, profile: HardwareProfile, block_m: Sequence[int], block_n: Sequence[int]
+    profile: HardwareProfile, block_m: Sequence[int], block_n: Sequence[int]
 ) -> ConfigTable:
     """The whole grid of the templates whose blocks are powers of two, for these blocks."""
     shared = {
@@ -69,74 +48,138 @@ def table_of_templates(
         "block_n": block_n,
         "num_warps": (4, 8),
         "num_stages": _STAGES,
-        "load_bits": (128,),
+        "load_bits": 128,
         "swap": (False, True),
     }
-    grids: list[dict[str, Sequence[Any]]] = [
-        {"template": ("tile",), "block_k": (32, 64, 128), "group_m": (8,), "split_k": (1,),
-         "epilogue_parts": (1,)},
-        {"template": ("split_k",), "block_k": (64, 128), "group_m": (8,), "split_k": _SPLITS,
-         "epilogue_parts": (1,), "num_stages": _SPLIT_STAGES},
+    tables = [
+        ConfigTable.grid(
+            template="tile", block_k=(32, 64, 128), group_m=8, split_k=1, epilogue_parts=1, **shared
+        ),
+        ConfigTable.grid(
+            template="split_k", block_k=(64, 128), group_m=8, split_k=_SPLITS, epilogue_parts=1,
+            **(shared | {"num_stages": _SPLIT_STAGES}),
+        ),
     ]  # fmt: skip
     if "tma" in profile.async_copy:
-        grids.append(
-            {"template": ("persistent_tma",), "block_k": (64, 128), "group_m": (4, 16),
-             "split_k": (1,), "epilogue_parts": (1, 2)}
+        tables.append(
+            ConfigTable.grid(
+                template="persistent_tma", block_k=(64, 128), group_m=(4, 16), split_k=1,
+                epilogue_parts=(1, 2), **shared,
+            )
         )  # fmt: skip
-    tables = [
-        ConfigTable.grid(**{
-            name: values if name in _OF_TEMPLATE else values_of(profile, name, values)
-            for name, values in (shared | grid).items()
-        })
-        for grid in grids
-        if has_template(profile, grid["template"][0])
-    ]  # fmt: skip
-    return ConfigTable.concat([ConfigTable.of([]), *tables])
+    return ConfigTable.concat(tables)
 
 
-def worth_a_thought(
-    problem: Gemm, table: ConfigTable, profile: HardwareProfile
-) -> NDArray[np.bool_]:
-    """Mask of the rows that no other row of the grid does the same as, or the same with less.
-
-    What a chip holds fixed is never too much: there is nothing less to take.
+@dataclass(frozen=True)
+class Picked:
+    """Rows of a grid that are worth a thought at a problem's sizes, and the parts of K of those
+    in the grid of warp groups.
     """
-    tiles_m = -(-problem.m // table.block_m)
-    tiles = tiles_m * -(-problem.n // table.block_n) * problem.batch
-    steps = -(-problem.k // (table.block_k * table.split_k))
-    area = table.block_m * table.block_n
-    # a chip that names its own memories says itself how large a tile may be
-    keep = (area <= _LARGEST_TILE) | bool(profile.memories)
-    # a pipeline deeper than the loop is long is the shallower pipeline with more SRAM
-    keep &= (table.num_stages <= steps) | (table.num_stages <= least_of(profile, "num_stages", 2))
-    # one stage overlaps nothing: it has a point only where there is nothing to overlap
-    keep &= (table.num_stages != 1) | (steps <= 2) | (profile.knobs.get("num_stages") == (1,))
-    # swapping gives the tall side to N: only where M's block is too short for it
-    tall = (table.block_m < _TALL) & (table.block_n >= _TALL)
-    keep &= (table.swap == 0) | tall | (profile.knobs.get("swap") == (True,))
-    # eight warps on a small tile leave each with less than one instruction's rows
-    keep &= (table.num_warps <= least_of(profile, "num_warps", 4)) | (area >= 64 * 64)
-    # K in steps longer than K itself
-    keep &= (table.block_k <= least_of(profile, "block_k", 32)) | (table.block_k < 2 * problem.k)
-    split = table.split_k > 1
-    keep &= ~split | (steps >= 2)
-    keep &= ~split | (tiles * table.split_k <= _SPLIT_PROGRAMS_PER_UNIT * profile.units)
-    # the order of tiles matters only where there are rows of tiles to group
-    persistent = table.is_template("persistent_tma")
-    keep &= ~persistent | (table.group_m == 4) | (tiles_m > 4)
-    keep &= sensible_loads(problem, table) | (table.num_warps == 0)
-    # two halves of a narrow tile are no cheaper to stage than the whole
-    keep &= (table.epilogue_parts == 1) | ((table.block_m >= _TALL) & (table.block_n >= 2 * _TALL))
-    return np.asarray(keep, dtype=bool)
+
+    square: Rows
+    groups: Rows
+    split_k: Rows
+
+    def __len__(self) -> int:
+        return len(self.square) + len(self.groups)
 
 
-def sensible_loads(problem: Gemm, table: ConfigTable) -> NDArray[np.bool_]:
-    """Mask of the rows whose loads pipeline as deep as asked and compile in reasonable time."""
-    by_pointer = table.is_template("tile") | table.is_template("split_k")
-    # loads too narrow for the asynchronous copy are not pipelined: every depth is one kernel
-    widest = np.minimum(load_bytes(problem, table, "a"), load_bytes(problem, table, "b"))
-    pipelined = (widest >= LEAST_ASYNC_BYTES) | (table.num_stages <= 2)
-    # loads are unrolled: past this many a thread, ptxas runs for minutes on code that spills
-    loads = (table.block_m + table.block_n) * table.block_k * problem.element_bytes // widest
-    short = loads <= _MOST_LOADS_PER_THREAD * 32 * table.num_warps
-    return np.asarray(~by_pointer | (pipelined & short), dtype=bool)
+@dataclass(frozen=True)
+class Grid:
+    """All rows that problems of one kind may choose from on one chip.
+
+    ``square`` are the templates whose blocks are powers of two, and "matvec"; ``groups`` those of
+    warp groups, each of which stands for every number of parts of K.
+    """
+
+    square: ConfigTable
+    bounds: SizeBounds
+    groups: WarpGroupGrid
+    _by_blocks: dict[tuple[Sequence[int], Sequence[int]], tuple[Rows, SizeBounds]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def pick(self, problem: Gemm, units: int) -> Picked:
+        """Rows for a problem of the grid's kind, in a fixed order."""
+        rows, bounds = self._of_blocks(_block_choices(problem.m), _block_choices(problem.n))
+        groups, split_k = self.groups.pick(problem, units)
+        return Picked(rows[bounds.hold(problem)], groups, split_k)
+
+    def _of_blocks(self, block_m: Sequence[int], block_n: Sequence[int]) -> tuple[Rows, SizeBounds]:
+        """Rows with these blocks, and "matvec", which has its own; at most 25 pairs of choices."""
+        found = self._by_blocks.get((block_m, block_n))
+        if found is None:
+            blocks = np.isin(self.square.block_m, block_m) & np.isin(self.square.block_n, block_n)
+            rows = np.flatnonzero(blocks | self.square.is_template("matvec"))
+            found = self._by_blocks[block_m, block_n] = rows, self.bounds.take(rows)
+        return found
+
+    def table(self, picked: Picked) -> ConfigTable:
+        """The configurations of picked rows."""
+        groups = self.groups.table(picked.groups, picked.split_k)
+        return ConfigTable.concat([self.square[picked.square], groups])
+
+    def only(self, square: Mask, groups: Mask) -> Grid:
+        """The grid of some of its rows."""
+        rows = np.flatnonzero(square)
+        return Grid(self.square[rows], self.bounds.take(rows), self.groups.only(groups))
+
+    @cached_property
+    def configs(self) -> ConfigTable:
+        """Every row, those of warp groups with 1 or 2 parts of K."""
+        return ConfigTable.concat([self.square, self.groups.configs])
+
+
+def grid_of(problem: Gemm, profile: HardwareProfile) -> Grid:
+    """The grid of a problem's kind; kept for the kinds that were asked for last."""
+    return _grids(profile).of(problem)
+
+
+class _Grids:
+    """The grids of one chip by kind, those asked for last."""
+
+    def __init__(self, profile: HardwareProfile) -> None:
+        self.profile = profile
+        self.kept: dict[object, Grid] = {}
+
+    def of(self, problem: Gemm) -> Grid:
+        kind = kind_of(problem)
+        grid = self.kept.pop(kind, None) or _made(problem, self.profile)
+        self.kept[kind] = grid
+        if len(self.kept) > _MOST_GRIDS:
+            self.kept.pop(next(iter(self.kept)), None)
+        return grid
+
+
+@lru_cache(maxsize=8)
+def _grids(profile: HardwareProfile) -> _Grids:
+    return _Grids(profile)
+
+
+def _made(problem: Gemm, profile: HardwareProfile) -> Grid:
+    every = _every_tile(profile)
+    table = every[np.flatnonzero(sensible_loads(problem, every))]
+    table = ConfigTable.concat([table, matvec_candidates(problem)])
+    return Grid(table, SizeBounds.of(table, profile), warp_group_grid(problem, profile))
+
+
+@lru_cache(maxsize=8)
+def _every_tile(profile: HardwareProfile) -> ConfigTable:
+    table = table_of_templates(profile, _BLOCKS, _BLOCKS)
+    return table[np.flatnonzero(sensible_tiles(table))]
+
+
+@lru_cache(maxsize=256)
+def _choices_up_to(smallest: int, largest: int) -> tuple[int, ...]:
+    return tuple(block for block in _BLOCKS if smallest <= block <= largest)
+
+
+def _block_choices(size: int) -> tuple[int, ...]:
+    """Blocks along an axis: not far above its size, and not tiny where the axis is long.
+
+    Up to 64 stays in at any size: 64 rows are the least that Hopper's wgmma takes, so a block of
+    64 is often the best for 16 rows of data.
+    """
+    smallest = 16 if size <= 256 else 32 if size <= 1024 else 64
+    largest = max(64, 1 << (size - 1).bit_length())
+    return _choices_up_to(smallest, largest)
