@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.errors import ModelError, RecordError
+from costmodel.learning.distill import screen_of
 from costmodel.physics.estimate import estimate_columns
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, load_profile
@@ -39,6 +40,8 @@ PARAMETERS: dict[str, Any] = {
 }
 SEEDS = (0, 1)
 FOLDS = 5
+#: measured problems from which on a network stands before the trees
+_LEAST_SCREENED = 200
 #: the interval is calibrated on the configurations that matter: the first of each shape's ranking
 _CALIBRATION_TOP = 8
 
@@ -90,11 +93,26 @@ def train(
         raise RecordError(
             "every shape of these runs is held out for evaluation; collect other shapes to train on"
         )
-    ranker = fit(groups, seeds=seeds, frame=frame)
+    ranker = screened(fit(groups, seeds=seeds, frame=frame), groups)
     if install:
         ranker.save(path)
     rows = sum(len(group.time_us) for group in groups)
     return TrainReport(ranker, path if install else None, len(groups), rows)
+
+
+def screened(ranker: Ranker, groups: Sequence[Group]) -> Ranker:
+    """The ranker with a network that spares its trees most rows, where there is enough to learn.
+
+    It learns on one chip, the one with most problems: of few shapes it would learn too little to
+    be trusted, and the trees see every row.
+    """
+    problems: dict[str, list[Gemm]] = {}
+    for group in groups:
+        problems.setdefault(group.device, []).append(group.problem)
+    device, most = max(problems.items(), key=lambda item: len(item[1]))
+    if len(most) < _LEAST_SCREENED:
+        return ranker
+    return replace(ranker, screen=screen_of(ranker.trees, most, load_profile(device)))
 
 
 def heldout_shapes() -> set[tuple[int, int, int]]:

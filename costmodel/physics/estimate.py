@@ -8,7 +8,8 @@ pipeline's depth leaves uncovered. The whole is at least what DRAM needs for its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +96,18 @@ class EstimateColumns(PricedColumns):
     footprint: FootprintColumns
     registers: RegisterColumns
     occupancy: OccupancyColumns
+
+
+def taken(columns: Any, rows: NDArray[np.int64]) -> Any:
+    """Some rows of a dataclass of columns, of columns within it, and of what has a ``take``."""
+    if isinstance(columns, np.ndarray):
+        return columns[rows] if columns.ndim else columns
+    if isinstance(columns, FixedColumns):
+        return columns.take(rows)
+    if is_dataclass(columns):
+        parts = {name: taken(part, rows) for name, part in vars(columns).items()}
+        return columns.__class__(**parts)
+    return columns
 
 
 def estimate_columns(

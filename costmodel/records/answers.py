@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any
 
 from costmodel.config import KernelConfig
 from costmodel.errors import CostModelError
-from costmodel.paths import user_dir
+from costmodel.paths import user_path
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.records.schema import PROBLEM_COLUMNS
@@ -34,7 +35,7 @@ class Answer:
 
 def answers_path() -> Path:
     """The user's file of tuned answers: JSON Lines, the last line for a problem counts."""
-    return user_dir() / "answers.jsonl"
+    return user_path("answers.jsonl")
 
 
 def remember(problem: Gemm, profile: HardwareProfile, answer: Answer) -> None:
@@ -58,13 +59,20 @@ def remember(problem: Gemm, profile: HardwareProfile, answer: Answer) -> None:
 
 def recall(problem: Gemm, profile: HardwareProfile) -> Answer | None:
     """The remembered answer for exactly this problem on this chip, or None."""
+    state = answers_state()
+    if state is None:
+        return None
+    return _load(*state).get((problem, profile.name, profile.units))
+
+
+def answers_state() -> tuple[str, int, int] | None:
+    """The file of answers with its time and size: while it stays the same, so do they."""
     path = answers_path()
     try:
-        status = path.stat()
+        status = os.stat(path)
     except OSError:
         return None
-    known = _load(str(path), status.st_mtime_ns, status.st_size)
-    return known.get((problem, profile.name, profile.units))
+    return str(path), status.st_mtime_ns, status.st_size
 
 
 def now() -> str:

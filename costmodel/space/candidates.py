@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from costmodel.config import ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.space.kinds import kind_of
+from costmodel.space.kinds import ByKind
 from costmodel.space.narrow import matvec_candidates
-from costmodel.space.specialized import WarpGroupGrid, warp_group_grid
+from costmodel.space.specialized import WarpGroupGrid, warp_group_grid, with_parts
 from costmodel.space.worth import SizeBounds, sensible_loads, sensible_tiles
 
 Rows = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _BLOCKS = (16, 32, 64, 128, 256)
 #: stage counts: every depth where tiles are large, wide steps where they are small and many fit
@@ -26,8 +25,6 @@ _STAGES = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 _SPLITS = (2, 4, 8, 16, 32, 64)
 #: a part of K is short, and its programs many: fewer depths tell the same
 _SPLIT_STAGES = (2, 3, 4, 6, 8, 12)
-#: kinds of problems whose grid is kept; one takes up to half a megabyte
-_MOST_GRIDS = 64
 
 
 def candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTable:
@@ -36,7 +33,7 @@ def candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTable:
     A few thousand rows in a fixed order. Nothing here asks whether a row fits.
     """
     grid = grid_of(problem, profile)
-    return grid.table(grid.pick(problem, profile.units))
+    return with_parts(grid.configs, *grid.pick(problem, profile.units))
 
 
 def table_of_templates(
@@ -71,96 +68,55 @@ def table_of_templates(
 
 
 @dataclass(frozen=True)
-class Picked:
-    """Rows of a grid that are worth a thought at a problem's sizes, and the parts of K of those
-    in the grid of warp groups.
-    """
-
-    square: Rows
-    groups: Rows
-    split_k: Rows
-
-    def __len__(self) -> int:
-        return len(self.square) + len(self.groups)
-
-
-@dataclass(frozen=True)
 class Grid:
     """All rows that problems of one kind may choose from on one chip.
 
-    ``square`` are the templates whose blocks are powers of two, and "matvec"; ``groups`` those of
-    warp groups, each of which stands for every number of parts of K.
+    ``configs`` are those of templates whose blocks are powers of two, and of "matvec", for which
+    there are ``bounds``; behind them those of ``groups``, which stand for every number of parts
+    of K.
     """
 
-    square: ConfigTable
+    configs: ConfigTable
     bounds: SizeBounds
     groups: WarpGroupGrid
-    _by_blocks: dict[tuple[Sequence[int], Sequence[int]], tuple[Rows, SizeBounds]] = field(
+    _by_blocks: dict[tuple[Sequence[int], Sequence[int]], Rows] = field(
         default_factory=dict, compare=False, repr=False
     )
 
-    def pick(self, problem: Gemm, units: int) -> Picked:
-        """Rows for a problem of the grid's kind, in a fixed order."""
-        rows, bounds = self._of_blocks(_block_choices(problem.m), _block_choices(problem.n))
+    def pick(self, problem: Gemm, units: int) -> tuple[Rows, Rows]:
+        """Rows for a problem of the grid's kind, in a fixed order, and the parts of K of each."""
+        square = self._of_blocks(_block_choices(problem.m), _block_choices(problem.n))
+        square = square[self.bounds.take(square).hold(problem)]
         groups, split_k = self.groups.pick(problem, units)
-        return Picked(rows[bounds.hold(problem)], groups, split_k)
+        rows = np.concatenate([square, groups + len(self.bounds)])
+        return rows, np.concatenate([self.configs.split_k[square], split_k])
 
-    def _of_blocks(self, block_m: Sequence[int], block_n: Sequence[int]) -> tuple[Rows, SizeBounds]:
+    def _of_blocks(self, block_m: Sequence[int], block_n: Sequence[int]) -> Rows:
         """Rows with these blocks, and "matvec", which has its own; at most 25 pairs of choices."""
-        found = self._by_blocks.get((block_m, block_n))
-        if found is None:
-            blocks = np.isin(self.square.block_m, block_m) & np.isin(self.square.block_n, block_n)
-            rows = np.flatnonzero(blocks | self.square.is_template("matvec"))
-            found = self._by_blocks[block_m, block_n] = rows, self.bounds.take(rows)
-        return found
-
-    def table(self, picked: Picked) -> ConfigTable:
-        """The configurations of picked rows."""
-        groups = self.groups.table(picked.groups, picked.split_k)
-        return ConfigTable.concat([self.square[picked.square], groups])
-
-    def only(self, square: Mask, groups: Mask) -> Grid:
-        """The grid of some of its rows."""
-        rows = np.flatnonzero(square)
-        return Grid(self.square[rows], self.bounds.take(rows), self.groups.only(groups))
-
-    @cached_property
-    def configs(self) -> ConfigTable:
-        """Every row, those of warp groups with 1 or 2 parts of K."""
-        return ConfigTable.concat([self.square, self.groups.configs])
+        rows = self._by_blocks.get((block_m, block_n))
+        if rows is None:
+            table = self.configs[: len(self.bounds)]
+            blocks = np.isin(table.block_m, block_m) & np.isin(table.block_n, block_n)
+            rows = np.flatnonzero(blocks | table.is_template("matvec"))
+            self._by_blocks[block_m, block_n] = rows
+        return rows
 
 
 def grid_of(problem: Gemm, profile: HardwareProfile) -> Grid:
-    """The grid of a problem's kind; kept for the kinds that were asked for last."""
-    return _grids(profile).of(problem)
-
-
-class _Grids:
-    """The grids of one chip by kind, those asked for last."""
-
-    def __init__(self, profile: HardwareProfile) -> None:
-        self.profile = profile
-        self.kept: dict[object, Grid] = {}
-
-    def of(self, problem: Gemm) -> Grid:
-        kind = kind_of(problem)
-        grid = self.kept.pop(kind, None) or _made(problem, self.profile)
-        self.kept[kind] = grid
-        if len(self.kept) > _MOST_GRIDS:
-            self.kept.pop(next(iter(self.kept)), None)
-        return grid
-
-
-@lru_cache(maxsize=8)
-def _grids(profile: HardwareProfile) -> _Grids:
-    return _Grids(profile)
+    """The grid of a problem's kind on a chip."""
+    return _GRIDS.of(problem, profile)
 
 
 def _made(problem: Gemm, profile: HardwareProfile) -> Grid:
     every = _every_tile(profile)
     table = every[np.flatnonzero(sensible_loads(problem, every))]
     table = ConfigTable.concat([table, matvec_candidates(problem)])
-    return Grid(table, SizeBounds.of(table, profile), warp_group_grid(problem, profile))
+    groups = warp_group_grid(problem, profile)
+    configs = ConfigTable.concat([table, groups.configs])
+    return Grid(configs, SizeBounds.of(table, profile), groups)
+
+
+_GRIDS = ByKind(_made)
 
 
 @lru_cache(maxsize=8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -22,7 +22,6 @@ from costmodel.resources.warp_groups import (
 )
 
 Column = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 #: (groups, rows of a group)
 _GROUPS = ((1, 64), (1, 128), (2, 64), (2, 128), (3, 64))
@@ -48,7 +47,15 @@ def warp_group_candidates(
     ``widths`` are the columns that a tile may have, in place of those that fit the problem.
     """
     grid = warp_group_grid(problem, profile)
-    return grid.table(*grid.pick(problem, profile.units, widths))
+    rows, split_k = grid.pick(problem, profile.units, widths)
+    return with_parts(grid.configs, rows, split_k)
+
+
+def with_parts(table: ConfigTable, rows: Column, split_k: Column) -> ConfigTable:
+    """Rows of a table, each with its own number of parts of K."""
+    taken: ConfigTable = table[rows]
+    taken.split_k = split_k
+    return taken
 
 
 @dataclass(frozen=True)
@@ -56,14 +63,13 @@ class WarpGroupGrid:
     """Tiles of warp groups with the numbers of stages that fit, for problems of one kind.
 
     ``configs`` has a row for each tile, step of K and number of stages from 2 on; one with 2 parts
-    of K stands for every number of parts. ``legal`` may leave some out. The other columns have an
-    entry for each choice of a tile, a step and blocks a unit: ``first`` is its row with 2 stages,
-    ``stages`` as many as fit, and ``stages_alone`` those of the same tile with one block a unit,
-    0 where it is the entry itself or makes no kernel. ``rows`` lie along the matrix unit's.
+    of K stands for every number of parts. The other columns have an entry for each choice of a
+    tile, a step and blocks a unit: ``first`` is its row with 2 stages, ``stages`` as many as fit,
+    and ``stages_alone`` those of the same tile with one block a unit, 0 where it is the entry
+    itself or makes no kernel. ``rows`` lie along the matrix unit's.
     """
 
     configs: ConfigTable
-    legal: Mask
     swap: Column
     rows: Column
     width: Column
@@ -104,19 +110,7 @@ class WarpGroupGrid:
         stages = np.minimum(self.stages[picked], deepest)
         # where K is short, room for one block buys what two have too
         new = np.minimum(self.stages_alone[picked], deepest) != stages
-        row = self.first[picked] + stages - 2
-        new &= self.legal[row]
-        return row[new], split_k[new]
-
-    def table(self, rows: Column, split_k: Column) -> ConfigTable:
-        """The configurations of picked rows."""
-        table: ConfigTable = self.configs[rows]
-        table.split_k = split_k
-        return table
-
-    def only(self, legal: Mask) -> WarpGroupGrid:
-        """The grid of some of its rows."""
-        return replace(self, legal=self.legal & legal)
+        return (self.first[picked] + stages - 2)[new], split_k[new]
 
 
 def warp_group_grid(problem: Gemm, profile: HardwareProfile) -> WarpGroupGrid:
@@ -171,7 +165,7 @@ def _grid(
     configs.num_stages = np.arange(own.sum()) - np.repeat(np.cumsum(own) - own, own) + 2
     there = np.flatnonzero(sound)
     return WarpGroupGrid(
-        configs, np.ones(len(configs), dtype=bool), swap[there], rows[there], width[there],
+        configs, swap[there], rows[there], width[there],
         block_k[there], split[there], starts[there], stages[there], alone.ravel()[there],
     )  # fmt: skip
 

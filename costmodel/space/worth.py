@@ -91,6 +91,9 @@ class SizeBounds:
             ]).astype(np.float64)
         )  # fmt: skip
 
+    def __len__(self) -> int:
+        return int(self.matrix.shape[1])
+
     def take(self, rows: NDArray[np.int64]) -> SizeBounds:
         """Those of some rows."""
         return SizeBounds(self.matrix.take(rows, axis=1))
