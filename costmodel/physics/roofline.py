@@ -25,7 +25,8 @@ class Roofline:
 
     @property
     def time_us(self) -> Any:
-        return np.maximum(self.compute_us, self.memory_us) + self.floor_us
+        # fmax: a side of which nothing is known does not count
+        return np.fmax(self.compute_us, self.memory_us) + self.floor_us
 
 
 def roofline(problem: Gemm | Sizes, profile: HardwareProfile) -> Roofline:
@@ -36,7 +37,7 @@ def roofline(problem: Gemm | Sizes, profile: HardwareProfile) -> Roofline:
     peak_tflops = peak_of(problem, profile)
     compute_us = problem.flops / (peak_tflops * 1e6)
     memory_us = problem.compulsory_bytes / (copy_bandwidth_gb_s(profile) * 1e3)
-    least_us = np.maximum(compute_us, problem.compulsory_bytes / (profile.bandwidth_gb_s * 1e3))
+    least_us = np.fmax(compute_us, problem.compulsory_bytes / (profile.bandwidth_gb_s * 1e3))
     return Roofline(compute_us, memory_us, profile.launch_floor_us or 0.0, least_us)
 
 
