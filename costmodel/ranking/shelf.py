@@ -77,13 +77,12 @@ class Priced:
 
 @dataclass(frozen=True)
 class Shelf:
-    """A grid with what sizes don't change: which rows are legal, figures of physics, features.
+    """A grid of legal rows with what sizes don't change: figures of physics, features.
 
     ``features`` are [fixed features, rows of the grid].
     """
 
     grid: Grid
-    legal: NDArray[np.bool_]
     fixed: FixedColumns
     features: NDArray[np.float32]
 
@@ -100,11 +99,11 @@ class Shelf:
 
     def _legal_rows(self, problem: Gemm, profile: HardwareProfile) -> tuple[Rows, Rows]:
         rows, split_k = self.grid.pick(problem, profile.units)
-        legal = self.legal[rows]
         if may_outgrow_grid(problem):
             table = with_parts(self.grid.configs, rows, split_k)
-            legal = legal & follows(problem, table, profile, [r for r in RULES if r.by_size])
-        return rows[legal], split_k[legal]
+            legal = follows(problem, table, profile, [rule for rule in RULES if rule.by_size])
+            rows, split_k = rows[legal], split_k[legal]
+        return rows, split_k
 
 
 def shelf_of(problem: Gemm, profile: HardwareProfile) -> Shelf:
@@ -117,8 +116,7 @@ def _made(problem: Gemm, profile: HardwareProfile) -> Shelf:
     square = _fixed_of(problem, grid.configs[: len(grid.bounds)], profile)
     groups = _GROUPS.of(problem, profile)
     return Shelf(
-        grid,
-        np.concatenate([square.legal, groups.legal]),
+        replace(grid, among=np.concatenate([square.legal, groups.legal]), _by_blocks={}),
         FixedColumns.concat([square.columns, groups.columns]),
         np.concatenate([square.features, groups.features], axis=1),
     )

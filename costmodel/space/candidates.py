@@ -73,12 +73,13 @@ class Grid:
 
     ``configs`` are those of templates whose blocks are powers of two, and of "matvec", for which
     there are ``bounds``; behind them those of ``groups``, which stand for every number of parts
-    of K.
+    of K. Only rows ``among`` these are picked.
     """
 
     configs: ConfigTable
     bounds: SizeBounds
     groups: WarpGroupGrid
+    among: NDArray[np.bool_]
     _by_blocks: dict[tuple[Sequence[int], Sequence[int]], Rows] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -88,8 +89,10 @@ class Grid:
         square = self._of_blocks(_block_choices(problem.m), _block_choices(problem.n))
         square = square[self.bounds.take(square).hold(problem)]
         groups, split_k = self.groups.pick(problem, units)
-        rows = np.concatenate([square, groups + len(self.bounds)])
-        return rows, np.concatenate([self.configs.split_k[square], split_k])
+        groups = groups + len(self.bounds)
+        among = self.among[groups]
+        rows = np.concatenate([square, groups[among]])
+        return rows, np.concatenate([self.configs.split_k[square], split_k[among]])
 
     def _of_blocks(self, block_m: Sequence[int], block_n: Sequence[int]) -> Rows:
         """Rows with these blocks, and "matvec", which has its own; at most 25 pairs of choices."""
@@ -97,7 +100,8 @@ class Grid:
         if rows is None:
             table = self.configs[: len(self.bounds)]
             blocks = np.isin(table.block_m, block_m) & np.isin(table.block_n, block_n)
-            rows = np.flatnonzero(blocks | table.is_template("matvec"))
+            blocks |= table.is_template("matvec")
+            rows = np.flatnonzero(blocks & self.among[: len(blocks)])
             self._by_blocks[block_m, block_n] = rows
         return rows
 
@@ -113,7 +117,8 @@ def _made(problem: Gemm, profile: HardwareProfile) -> Grid:
     table = ConfigTable.concat([table, matvec_candidates(problem)])
     groups = warp_group_grid(problem, profile)
     configs = ConfigTable.concat([table, groups.configs])
-    return Grid(configs, SizeBounds.of(table, profile), groups)
+    every_row = np.ones(len(configs), dtype=bool)
+    return Grid(configs, SizeBounds.of(table, profile), groups, every_row)
 
 
 _GRIDS = ByKind(_made)

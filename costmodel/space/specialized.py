@@ -86,10 +86,9 @@ class WarpGroupGrid:
         if not len(self.rows):
             return self.first, self.first
         tall, wide = (problem.m, problem.n), (problem.n, problem.m)  # by swap
-        allowed = np.zeros((2, _WIDEST // _RUN_STEP + 1), dtype=bool)
-        for side in (0, 1):
-            allowed[side, [w // _RUN_STEP for w in widths or _widths(tall[side], wide[side], units)]] = True
-        keep = allowed[self.swap, self.width // _RUN_STEP]
+        sides = zip(tall, wide, strict=True)
+        made = [_allowed(tuple(widths or _widths(*side, units))) for side in sides]
+        keep = np.stack(made)[self.swap, self.width // _RUN_STEP]
         keep &= self.rows < 2 * np.maximum(tall, 64)[self.swap]
         entry = np.flatnonzero(keep)
         swap, split = self.swap[entry], self.split[entry]
@@ -186,6 +185,14 @@ def makeable_widths(width: int) -> list[int]:
     narrower = [made for made in _made() if made <= width][-1:]
     wider = [made for made in _made() if made >= width][:1]
     return sorted({*narrower, *wider})
+
+
+@lru_cache(maxsize=1024)
+def _allowed(widths: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Whether each multiple of 8, from 0 on, is among the widths."""
+    mask = np.zeros(_WIDEST // _RUN_STEP + 1, dtype=bool)
+    mask[[width // _RUN_STEP for width in widths]] = True
+    return mask
 
 
 @lru_cache(maxsize=1024)
