@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.errors import ModelError, RecordError
-from costmodel.learning.distill import screen_of
+from costmodel.learning.distill import DRAWN_SHAPES, EPOCHS, HIDDEN, screen_of
 from costmodel.physics.estimate import estimate_columns
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, load_profile
@@ -112,7 +112,9 @@ def screened(ranker: Ranker, groups: Sequence[Group]) -> Ranker:
     device, most = max(problems.items(), key=lambda item: len(item[1]))
     if len(most) < _LEAST_SCREENED:
         return ranker
-    return replace(ranker, screen=screen_of(ranker.trees, most, load_profile(device)))
+    screen = screen_of(ranker.trees, most, load_profile(device))
+    taught = {"device": device, "drawn_shapes": DRAWN_SHAPES, "hidden": HIDDEN, "epochs": EPOCHS}
+    return replace(ranker, screen=screen, manifest=ranker.manifest | {"screen": taught})
 
 
 def heldout_shapes() -> set[tuple[int, int, int]]:
