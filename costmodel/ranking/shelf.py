@@ -19,10 +19,10 @@ from costmodel.ranking.features import fixed_features
 from costmodel.ranking.ranker import Ranker
 from costmodel.ranking.shortlist import Shortlist, shortlists
 from costmodel.resources.legality import (
-    RULES,
     SHARED_MEMORY,
     follows,
     may_outgrow_grid,
+    rules_of,
     shared_need,
 )
 from costmodel.space.candidates import Grid, grid_of
@@ -99,9 +99,9 @@ class Shelf:
 
     def _legal_rows(self, problem: Gemm, profile: HardwareProfile) -> tuple[Rows, Rows]:
         rows, split_k = self.grid.pick(problem, profile.units)
-        if may_outgrow_grid(problem):
+        if may_outgrow_grid(problem, profile):
             table = with_parts(self.grid.configs, rows, split_k)
-            legal = follows(problem, table, profile, [rule for rule in RULES if rule.by_size])
+            legal = follows(problem, table, profile, [r for r in rules_of(profile) if r.by_size])
             rows, split_k = rows[legal], split_k[legal]
         return rows, split_k
 
@@ -116,7 +116,9 @@ def _made(problem: Gemm, profile: HardwareProfile) -> Shelf:
     square = _fixed_of(problem, grid.configs[: len(grid.bounds)], profile)
     groups = _GROUPS.of(problem, profile)
     return Shelf(
-        replace(grid, among=np.concatenate([square.legal, groups.legal]), _by_blocks={}),
+        replace(
+            grid, among=grid.among & np.concatenate([square.legal, groups.legal]), _by_blocks={}
+        ),
         FixedColumns.concat([square.columns, groups.columns]),
         np.concatenate([square.features, groups.features], axis=1),
     )
@@ -132,9 +134,11 @@ class _Fixed(NamedTuple):
 
 def _fixed_of(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> _Fixed:
     physics = estimate_columns(problem, table, profile)
-    rules = [rule for rule in RULES if not rule.by_size and rule is not SHARED_MEMORY]
-    shared_bytes, limit = shared_need(physics.footprint, profile)
-    legal = follows(problem, table, profile, rules) & (shared_bytes <= limit)
+    rules = [rule for rule in rules_of(profile) if not rule.by_size]
+    legal = follows(problem, table, profile, [r for r in rules if r is not SHARED_MEMORY])
+    if SHARED_MEMORY in rules:  # not where a chip names its own memories
+        shared_bytes, limit = shared_need(physics.footprint, profile)
+        legal &= shared_bytes <= limit
     features = fixed_features(problem, table, profile, physics)
     return _Fixed(legal, physics.fixed, features)
 

@@ -31,6 +31,7 @@ _TMA_BOX_LIMIT = 256
 #: knobs that a chip may lack or hold fixed; a profile's blocks are what is tried, not a limit
 _CHIP_KNOBS = ("template", "num_warps", "num_stages", "load_bits", "group_m", "swap")
 _GRID_X_LIMIT = 2**31 - 1  # same table: grid of blocks, x
+_FEW_PROGRAMS_PER_UNIT = 4  # of a candidate that splits K (space.worth)
 _GRID_Y_LIMIT = 65535  # CUDA programming guide, compute capabilities: grid of blocks, y
 _TMA_ROW_BYTES = 16  # same call: globalStrides must be multiples of 16
 #: templates that can keep running sums in fp16
@@ -269,13 +270,15 @@ def follows(
     return legal
 
 
-def may_outgrow_grid(problem: Gemm) -> bool:
+def may_outgrow_grid(problem: Gemm, profile: HardwareProfile) -> bool:
     """Whether a grid of tiles of one element, or one of the batch, would be too large.
 
     Of the rules that follow the sizes no other can be broken by a candidate: K is only split
-    where each part has two steps.
+    where each part has two steps, into few programs a unit.
     """
-    return problem.m * problem.n > _GRID_X_LIMIT or problem.batch > _GRID_Y_LIMIT
+    most = profile.max_programs or _GRID_X_LIMIT
+    few = _FEW_PROGRAMS_PER_UNIT * profile.units
+    return max(problem.m * problem.n, few) > most or problem.batch > _GRID_Y_LIMIT
 
 
 def check_problem(problem: Gemm, profile: HardwareProfile) -> None:

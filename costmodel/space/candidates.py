@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +13,18 @@ from numpy.typing import NDArray
 from costmodel.config import ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
+from costmodel.resources.legality import knobs_set_otherwise
 from costmodel.space.kinds import ByKind
 from costmodel.space.narrow import matvec_candidates
+from costmodel.space.schema import has_template, values_of, with_its_knobs
 from costmodel.space.specialized import WarpGroupGrid, warp_group_grid, with_parts
-from costmodel.space.worth import SizeBounds, sensible_loads, sensible_tiles
+from costmodel.space.worth import SizeBounds, loads_suit, sensible_tiles
 
 Rows = NDArray[np.int64]
 
 _BLOCKS = (16, 32, 64, 128, 256)
+#: knobs that the template or the problem decides, not the chip
+_OF_TEMPLATE = ("template", "block_m", "block_n", "split_k", "epilogue_parts")
 #: stage counts: every depth where tiles are large, wide steps where they are small and many fit
 _STAGES = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 _SPLITS = (2, 4, 8, 16, 32, 64)
@@ -45,26 +50,29 @@ def table_of_templates(
         "block_n": block_n,
         "num_warps": (4, 8),
         "num_stages": _STAGES,
-        "load_bits": 128,
+        "load_bits": (128,),
         "swap": (False, True),
     }
-    tables = [
-        ConfigTable.grid(
-            template="tile", block_k=(32, 64, 128), group_m=8, split_k=1, epilogue_parts=1, **shared
-        ),
-        ConfigTable.grid(
-            template="split_k", block_k=(64, 128), group_m=8, split_k=_SPLITS, epilogue_parts=1,
-            **(shared | {"num_stages": _SPLIT_STAGES}),
-        ),
+    grids: list[dict[str, Sequence[Any]]] = [
+        {"template": ("tile",), "block_k": (32, 64, 128), "group_m": (8,), "split_k": (1,),
+         "epilogue_parts": (1,)},
+        {"template": ("split_k",), "block_k": (64, 128), "group_m": (8,), "split_k": _SPLITS,
+         "epilogue_parts": (1,), "num_stages": _SPLIT_STAGES},
     ]  # fmt: skip
     if "tma" in profile.async_copy:
-        tables.append(
-            ConfigTable.grid(
-                template="persistent_tma", block_k=(64, 128), group_m=(4, 16), split_k=1,
-                epilogue_parts=(1, 2), **shared,
-            )
+        grids.append(
+            {"template": ("persistent_tma",), "block_k": (64, 128), "group_m": (4, 16),
+             "split_k": (1,), "epilogue_parts": (1, 2)}
         )  # fmt: skip
-    return ConfigTable.concat(tables)
+    tables = [
+        ConfigTable.grid(**{
+            name: values if name in _OF_TEMPLATE else values_of(profile, name, values)
+            for name, values in (shared | grid).items()
+        })
+        for grid in grids
+        if has_template(profile, grid["template"][0])
+    ]  # fmt: skip
+    return ConfigTable.concat([ConfigTable.of([]), *tables])
 
 
 @dataclass(frozen=True)
@@ -73,20 +81,25 @@ class Grid:
 
     ``configs`` are those of templates whose blocks are powers of two, and of "matvec", for which
     there are ``bounds``; behind them those of ``groups``, which stand for every number of parts
-    of K. Only rows ``among`` these are picked.
+    of K. Only rows ``among`` these are picked. ``block_m`` and ``block_n`` are the chip's
+    sides of a tile.
     """
 
     configs: ConfigTable
     bounds: SizeBounds
     groups: WarpGroupGrid
     among: NDArray[np.bool_]
+    block_m: tuple[int, ...]
+    block_n: tuple[int, ...]
     _by_blocks: dict[tuple[Sequence[int], Sequence[int]], Rows] = field(
         default_factory=dict, compare=False, repr=False
     )
 
     def pick(self, problem: Gemm, units: int) -> tuple[Rows, Rows]:
         """Rows for a problem of the grid's kind, in a fixed order, and the parts of K of each."""
-        square = self._of_blocks(_block_choices(problem.m), _block_choices(problem.n))
+        square = self._of_blocks(
+            _block_choices(problem.m, self.block_m), _block_choices(problem.n, self.block_n)
+        )
         square = square[self.bounds.take(square).hold(problem)]
         groups, split_k = self.groups.pick(problem, units)
         groups = groups + len(self.bounds)
@@ -113,12 +126,20 @@ def grid_of(problem: Gemm, profile: HardwareProfile) -> Grid:
 
 def _made(problem: Gemm, profile: HardwareProfile) -> Grid:
     every = _every_tile(profile)
-    table = every[np.flatnonzero(sensible_loads(problem, every))]
-    table = ConfigTable.concat([table, matvec_candidates(problem)])
+    table = every[np.flatnonzero(loads_suit(problem, every))]
+    matvec = with_its_knobs(matvec_candidates(problem), profile)
+    table = ConfigTable.concat([table, matvec])
     groups = warp_group_grid(problem, profile)
     configs = ConfigTable.concat([table, groups.configs])
-    every_row = np.ones(len(configs), dtype=bool)
-    return Grid(configs, SizeBounds.of(table, profile), groups, every_row)
+    among = np.ones(len(configs), dtype=bool)
+    if profile.knobs:
+        among[len(table) :] = knobs_set_otherwise(groups.configs, profile) == 0
+    return Grid(configs, SizeBounds.of(table, profile), groups, among, *_blocks_of(profile))
+
+
+def _blocks_of(profile: HardwareProfile) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    block_m, block_n = (values_of(profile, name, _BLOCKS) for name in ("block_m", "block_n"))
+    return tuple(block_m), tuple(block_n)
 
 
 _GRIDS = ByKind(_made)
@@ -126,16 +147,16 @@ _GRIDS = ByKind(_made)
 
 @lru_cache(maxsize=8)
 def _every_tile(profile: HardwareProfile) -> ConfigTable:
-    table = table_of_templates(profile, _BLOCKS, _BLOCKS)
-    return table[np.flatnonzero(sensible_tiles(table))]
+    table = table_of_templates(profile, *_blocks_of(profile))
+    return table[np.flatnonzero(sensible_tiles(table, profile))]
 
 
-@lru_cache(maxsize=256)
-def _choices_up_to(smallest: int, largest: int) -> tuple[int, ...]:
-    return tuple(block for block in _BLOCKS if smallest <= block <= largest)
+@lru_cache(maxsize=1024)
+def _choices_up_to(smallest: int, largest: int, blocks: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(block for block in blocks if smallest <= block <= largest) or (min(blocks),)
 
 
-def _block_choices(size: int) -> tuple[int, ...]:
+def _block_choices(size: int, blocks: tuple[int, ...]) -> tuple[int, ...]:
     """Blocks along an axis: not far above its size, and not tiny where the axis is long.
 
     Up to 64 stays in at any size: 64 rows are the least that Hopper's wgmma takes, so a block of
@@ -143,4 +164,4 @@ def _block_choices(size: int) -> tuple[int, ...]:
     """
     smallest = 16 if size <= 256 else 32 if size <= 1024 else 64
     largest = max(64, 1 << (size - 1).bit_length())
-    return _choices_up_to(smallest, largest)
+    return _choices_up_to(smallest, largest, blocks)

@@ -13,6 +13,7 @@ from costmodel.config import ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.footprint import LEAST_ASYNC_BYTES, load_bytes
+from costmodel.space.schema import least_of
 
 Mask = NDArray[np.bool_]
 
@@ -29,22 +30,33 @@ _GROUPED_TILES = 5
 
 
 def worth_a_thought(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Mask:
-    """Mask of the rows that no other row of the grid does the same as, or the same with less."""
+    """Mask of the rows that no other row of the grid does the same as, or the same with less.
+
+    What a chip holds fixed is never too much: there is nothing less to take.
+    """
     sizes = SizeBounds.of(table, profile).hold(problem)
-    return sensible_tiles(table) & sensible_loads(problem, table) & sizes
+    keep = sensible_tiles(table, profile) & loads_suit(problem, table) & sizes
+    return np.asarray(keep, dtype=bool)
 
 
-def sensible_tiles(table: ConfigTable) -> Mask:
+def sensible_tiles(table: ConfigTable, profile: HardwareProfile) -> Mask:
     """Mask of the rows whose tile suits their other knobs."""
     area = table.block_m * table.block_n
-    keep = area <= _LARGEST_TILE
+    # a chip that names its own memories says itself how large a tile may be
+    keep = (area <= _LARGEST_TILE) | bool(profile.memories)
     # swapping gives the tall side to N: only where M's block is too short for it
-    keep &= (table.swap == 0) | ((table.block_m < _TALL) & (table.block_n >= _TALL))
+    tall = (table.block_m < _TALL) & (table.block_n >= _TALL)
+    keep &= (table.swap == 0) | tall | (profile.knobs.get("swap") == (True,))
     # eight warps on a small tile leave each with less than one instruction's rows
-    keep &= (table.num_warps <= 4) | (area >= 64 * 64)
+    keep &= (table.num_warps <= least_of(profile, "num_warps", 4)) | (area >= 64 * 64)
     # two halves of a narrow tile are no cheaper to stage than the whole
     keep &= (table.epilogue_parts == 1) | ((table.block_m >= _TALL) & (table.block_n >= 2 * _TALL))
     return np.asarray(keep, dtype=bool)
+
+
+def loads_suit(problem: Gemm, table: ConfigTable) -> Mask:
+    """``sensible_loads``, of which a chip without warps knows nothing."""
+    return np.asarray(sensible_loads(problem, table) | (table.num_warps == 0), dtype=bool)
 
 
 def sensible_loads(problem: Gemm, table: ConfigTable) -> Mask:
@@ -74,11 +86,13 @@ class SizeBounds:
         split, matvec = table.split_k > 1, table.is_template("matvec")
         # a pipeline deeper than the loop is long is the shallower pipeline with more SRAM; a part
         # of K has two steps or more
-        least_steps = np.where(table.num_stages > 2, table.num_stages, np.where(split, 2, 0))
+        deep = table.num_stages > least_of(profile, "num_stages", 2)
+        least_steps = np.maximum(np.where(deep, table.num_stages, 0), np.where(split, 2, 0))
         # one stage overlaps nothing: it has a point only where there is nothing to overlap
-        most_steps = np.where((table.num_stages < 2) & ~matvec, 2, np.inf)
+        fixed = profile.knobs.get("num_stages") == (1,)
+        most_steps = np.where((table.num_stages == 1) & ~matvec & (not fixed), 2, np.inf)
         # K in steps longer than K itself
-        shallowest = np.where(matvec, 512, 32)
+        shallowest = np.where(matvec, 512, least_of(profile, "block_k", 32))
         longer_than = np.where(table.block_k <= shallowest, 0, table.block_k / 2)
         most_programs = np.where(split, _SPLIT_PROGRAMS_PER_UNIT * profile.units, np.inf)
         # the order of tiles matters only where there are rows of tiles to group
