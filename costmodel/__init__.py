@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from costmodel.physics.estimate import estimate as estimate
     from costmodel.predict import Prediction as Prediction
     from costmodel.predict import predict_best as predict_best
+    from costmodel.predict import predict_many as predict_many
     from costmodel.problem import Gemm as Gemm
     from costmodel.profile import HardwareProfile as HardwareProfile
     from costmodel.profile import detect_profile as detect_profile
@@ -56,6 +57,7 @@ _HOMES = {
     "load_profile": "profile",
     "matmul": "dropin.products",
     "predict_best": "predict",
+    "predict_many": "predict",
     "prune": "space.prune",
     "train": "learning.train",
     "tune": "measure.tune",

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -20,12 +21,25 @@ def user_dir() -> Path:
     ``COSTMODEL_HOME`` overrides the platform's data folder. Nothing is ever written beside the
     installed package, so a read-only install works.
     """
-    override = os.environ.get(HOME_VARIABLE)
+    return user_path()
+
+
+def user_path(*parts: str) -> Path:
+    """A path below the user's folder, from what the environment says now."""
+    return _user_path(parts, *(os.environ.get(name) for name in _VARIABLES))
+
+
+#: what the user's folder follows from, the package's own first
+_VARIABLES = (HOME_VARIABLE, "XDG_DATA_HOME", "HOME", "LOCALAPPDATA")
+
+
+@lru_cache(maxsize=64)
+def _user_path(parts: tuple[str, ...], override: str | None, *_platform: str | None) -> Path:
     if override:
-        return Path(override).expanduser()
+        return Path(override).expanduser().joinpath(*parts)
     import platformdirs
 
-    return Path(platformdirs.user_data_dir("costmodel", appauthor=False))
+    return Path(platformdirs.user_data_dir("costmodel", appauthor=False), *parts)
 
 
 def packaged(*parts: str) -> Traversable:

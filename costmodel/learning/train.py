@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.errors import ModelError, RecordError
+from costmodel.learning.distill import DRAWN_SHAPES, EPOCHS, HIDDEN, screen_of
 from costmodel.learning.gate import (
     RefusedModelError,
     Verdict,
@@ -48,6 +49,8 @@ PARAMETERS: dict[str, Any] = {
 }
 SEEDS = (0, 1)
 FOLDS = 5
+#: measured problems from which on a network stands before the trees
+_LEAST_SCREENED = 200
 #: the interval is calibrated on the configurations that matter: the first of each shape's ranking
 _CALIBRATION_TOP = 8
 
@@ -127,7 +130,7 @@ def train(
         raise RecordError(
             "every shape of these runs is held out for evaluation; collect other shapes to train on"
         )
-    ranker = fit(groups, seeds=seeds, frame=frame)
+    ranker = screened(fit(groups, seeds=seeds, frame=frame), groups)
     verdict = judge(
         ranker, replaced_model(path) if source is None else None, [*judges.shipped, *judges.own],
         log=judges.log, contradicted=None if log is None else contradictions(known, log),
@@ -147,6 +150,23 @@ def train(
     return TrainReport(
         ranker, path if install else None, len(groups), rows, verdict, kept, tuple(problems)
     )
+
+
+def screened(ranker: Ranker, groups: Sequence[Group]) -> Ranker:
+    """The ranker with a network that spares its trees most rows, where there is enough to learn.
+
+    It learns on one chip, the one with most problems: of few shapes it would learn too little to
+    be trusted, and the trees see every row.
+    """
+    problems: dict[str, list[Gemm]] = {}
+    for group in groups:
+        problems.setdefault(group.device, []).append(group.problem)
+    device, most = max(problems.items(), key=lambda item: len(item[1]))
+    if len(most) < _LEAST_SCREENED:
+        return ranker
+    screen = screen_of(ranker.trees, most, load_profile(device))
+    taught = {"device": device, "drawn_shapes": DRAWN_SHAPES, "hidden": HIDDEN, "epochs": EPOCHS}
+    return replace(ranker, screen=screen, manifest=ranker.manifest | {"screen": taught})
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from costmodel.physics.roofline import peak_of, roofline
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.records.schema import Row
-from costmodel.space.candidates import sensible_loads
 from costmodel.space.prune import prune
+from costmodel.space.worth import sensible_loads
 
 #: a kernel as one writes it first: small blocks, loads of one 16-bit element, no order of tiles
 PLAIN = KernelConfig(

@@ -8,15 +8,18 @@ pipeline's depth leaves uncovered. The whole is at least what DRAM needs for its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.config import ConfigTable, KernelConfig
+from costmodel.physics.fixed import FixedColumns
 from costmodel.physics.roofline import Roofline, copy_bandwidth_gb_s, peak_of, roofline
+from costmodel.physics.sizes import Sizes
 from costmodel.physics.traffic import TrafficColumns, beyond_l2_us, traffic_columns
-from costmodel.physics.waves import WaveColumns, wave_columns
+from costmodel.physics.waves import WaveColumns, slots_of, waves_in
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.footprint import (
@@ -67,8 +70,8 @@ _CLOCK_MHZ = 1500.0
 
 
 @dataclass(frozen=True)
-class EstimateColumns:
-    """Everything that physics says about configurations, one entry each; times in us."""
+class PricedColumns:
+    """What physics says of configurations at their sizes, one entry each; times in us."""
 
     time_us: Column
     compute_us: Column
@@ -78,14 +81,33 @@ class EstimateColumns:
     split_us: Column
     step_us: Column
     bound: NDArray[np.int64]
-    matrix_share: Column
-    unit: NDArray[np.int64]
     waves: WaveColumns
     traffic: TrafficColumns
+    roofline: Roofline
+
+
+@dataclass(frozen=True)
+class EstimateColumns(PricedColumns):
+    """Everything that physics says about configurations: the price, and what sizes don't change."""
+
+    fixed: FixedColumns
+    matrix_share: Column
+    unit: NDArray[np.int64]
     footprint: FootprintColumns
     registers: RegisterColumns
     occupancy: OccupancyColumns
-    roofline: Roofline
+
+
+def taken(columns: Any, rows: NDArray[np.int64]) -> Any:
+    """Some rows of a dataclass of columns, of columns within it, and of what has a ``take``."""
+    if isinstance(columns, np.ndarray):
+        return columns[rows] if columns.ndim else columns
+    if isinstance(columns, FixedColumns):
+        return columns.take(rows)
+    if is_dataclass(columns):
+        parts = {name: taken(part, rows) for name, part in vars(columns).items()}
+        return columns.__class__(**parts)
+    return columns
 
 
 def estimate_columns(
@@ -96,54 +118,65 @@ def estimate_columns(
     registers = register_columns(problem, table, profile)
     footprint = footprint_columns(problem, table, profile)
     held = occupancy(warps_per_block(table), registers.allocated, footprint.shared_bytes, profile)
-    waves = wave_columns(problem, table, profile, held.blocks)
-    traffic = traffic_columns(problem, table, profile, waves)
-    floor = roofline(problem, profile)
-    clock_mhz = profile.peak_clock_mhz or profile.boost_clock_mhz or _CLOCK_MHZ
-    size = problem.element_bytes
-
-    # blocks that share a unit share its rates
-    sharing = np.clip(np.ceil(waves.programs / profile.units), 1, waves.slots / profile.units)
     share = matrix_share(problem, table, profile, unit)
     flop = 2.0 * table.block_m * table.block_n * table.block_k
     unit_flop_per_us = peak_of(problem, profile) * sustained(profile) * 1e6 / profile.units
     spill = 1.0 + _SPILL_SLOWDOWN * registers.spilled
-    compute_step = sharing * flop / (unit_flop_per_us * share) * spill
-    step_bytes = (
-        np.minimum(table.block_m, problem.m) + np.minimum(table.block_n, problem.n)
-    ) * table.block_k * size  # fmt: skip
-    l2_step = sharing * step_bytes / (_L2_BYTES_PER_CLOCK * clock_mhz)
     # A buffer is free for its next load once its products have read it, and comes round after
     # ``depth`` steps: latency, transfer and products are shared by so many steps. wgmma holds a
     # buffer more while it runs, and mma.sync has one less. Loads too narrow for the asynchronous
     # copy are waited for.
     widest = np.minimum(load_bytes(problem, table, "a"), load_bytes(problem, table, "b"))
-    specialized = is_specialized(table)
-    waited = (widest < LEAST_ASYNC_BYTES) & ~(table.is_template("persistent_tma") | specialized)
+    by_descriptor = table.is_template("persistent_tma") | is_specialized(table)
+    waited = (widest < LEAST_ASYNC_BYTES) & ~by_descriptor
     if profile.backend == "cuda" and not profile.async_copy:
         waited = np.ones(len(table), dtype=bool)
     depth = np.where(waited, 1, np.maximum(table.num_stages - 1, 1))
     if profile.block_memory is not None:  # fixed buffers, each free once its products have read it
         depth = np.where(table.num_stages > 0, depth, profile.block_memory.buffers)
-    latency_step = (_DRAM_LATENCY_US + l2_step + compute_step) / depth
+    fixed = FixedColumns.of(
+        table,
+        slots=slots_of(table, profile, held.blocks),
+        alone_us=flop / (unit_flop_per_us * share) * spill,
+        depth=depth,
+    )
+    priced = price(problem, fixed, profile)
+    return EstimateColumns(
+        **vars(priced),
+        fixed=fixed,
+        matrix_share=share,
+        unit=unit,
+        footprint=footprint,
+        registers=registers,
+        occupancy=held,
+    )
+
+
+def price(problem: Gemm | Sizes, fixed: FixedColumns, profile: HardwareProfile) -> PricedColumns:
+    """Time of each configuration at its sizes, from what the sizes don't change."""
+    waves = waves_in(problem, fixed, fixed.slots, profile.units)
+    traffic = traffic_columns(problem, fixed, profile, waves)
+    floor = roofline(problem, profile)
+    clock_mhz = profile.peak_clock_mhz or profile.boost_clock_mhz or _CLOCK_MHZ
+    area = fixed.block_m * fixed.block_n
+
+    # blocks that share a unit share its rates
+    sharing = np.ceil(waves.programs / profile.units)
+    sharing = np.maximum(np.minimum(sharing, fixed.slots / profile.units), 1)
+    compute_step = sharing * fixed.alone_us
+    step_bytes = np.minimum(fixed.block_m, problem.m) + np.minimum(fixed.block_n, problem.n)
+    step_bytes = step_bytes * fixed.block_k * problem.element_bytes
+    l2_step = sharing * step_bytes / (_L2_BYTES_PER_CLOCK * clock_mhz)
+    latency_step = (_DRAM_LATENCY_US + l2_step + compute_step) / fixed.depth
     step = np.maximum(np.maximum(compute_step, l2_step), latency_step) + _STEP_US
     whole = waves.rounds * waves.steps
 
     bandwidth = copy_bandwidth_gb_s(profile) * 1e3  # bytes a microsecond
     dram_us = beyond_l2_us(traffic, profile)
-    tile_bytes = table.block_m * table.block_n * problem.out_bytes
     unit_bandwidth = bandwidth / profile.units
-    epilogue_us = waves.rounds * (_EPILOGUE_US + sharing * tile_bytes / (2 * unit_bandwidth))
-    # the last block reads every part of its tile alone
-    unit_l2 = _L2_BYTES_PER_CLOCK * clock_mhz  # bytes a microsecond
-    last_block = table.block_m * table.block_n * 4.0 * table.split_k / unit_l2
-    written = traffic.part_bytes / (unit_l2 * profile.units)
-    adding = np.where(specialized, _SECOND_KERNEL_US + written, _SPLIT_US + last_block)
-    packed = table.is_template("packed")
-    split_us = np.where((table.split_k > 1) | packed, adding + written, 0.0)
-    # read and written once before the product starts, by loads of single elements
-    copied = traffic.copied_bytes * 2 / (bandwidth * _PACK_SHARE) + _SECOND_KERNEL_US
-    split_us = split_us + np.where(packed, copied, 0.0)
+    stored_us = sharing * (area * problem.out_bytes) / (2 * unit_bandwidth)
+    epilogue_us = waves.rounds * (_EPILOGUE_US + stored_us)
+    split_us = _split_us(fixed, traffic, _L2_BYTES_PER_CLOCK * clock_mhz, bandwidth, profile.units)
     start_us = floor.floor_us + _DRAM_LATENCY_US
     busy_us = np.maximum(whole * step + epilogue_us, dram_us)
     compute_us = whole * compute_step
@@ -151,13 +184,34 @@ def estimate_columns(
     latency_us = whole * latency_step + start_us + split_us
     time_us = start_us + busy_us + split_us
     # what the whole chip would need for its arithmetic and for DRAM, against what it takes
-    chip_us = np.stack([np.full(len(table), floor.compute_us / sustained(profile)), dram_us])
-    explained = chip_us.max(axis=0) >= _BOUND_SHARE * time_us
-    bound = np.where(explained, chip_us.argmax(axis=0), BOUNDS.index("latency"))
-    return EstimateColumns(
-        time_us, compute_us, memory_us, latency_us, epilogue_us, split_us,
-        step, bound, share, unit, waves, traffic, footprint, registers, held, floor,
+    chip_us = floor.compute_us / sustained(profile)
+    explained = np.maximum(chip_us, dram_us) >= _BOUND_SHARE * time_us
+    largest = np.where(dram_us > chip_us, BOUNDS.index("memory"), BOUNDS.index("compute"))
+    bound = np.where(explained, largest, BOUNDS.index("latency"))
+    return PricedColumns(
+        time_us, compute_us, memory_us, latency_us, epilogue_us, split_us, step, bound, waves,
+        traffic, floor,
     )  # fmt: skip
+
+
+def _split_us(
+    fixed: FixedColumns, traffic: TrafficColumns, unit_l2: float, bandwidth: float, units: int
+) -> Column:
+    """Adding the parts of a split K, and copying operands into aligned rows; else 0.
+
+    ``unit_l2`` and ``bandwidth`` are what one unit's L2 port and DRAM move, in bytes a
+    microsecond.
+    """
+    packed = fixed.is_template("packed")
+    specialized = packed | fixed.is_template("warp_specialized")
+    # the last block reads every part of its tile alone
+    last_block = fixed.block_m * fixed.block_n * 4.0 * fixed.split_k / unit_l2
+    written = traffic.part_bytes / (unit_l2 * units)
+    adding = np.where(specialized, _SECOND_KERNEL_US + written, _SPLIT_US + last_block)
+    # read and written once before the product starts, by loads of single elements
+    copied = traffic.copied_bytes * 2 / (bandwidth * _PACK_SHARE) + _SECOND_KERNEL_US
+    split_us = np.where((fixed.split_k > 1) | packed, adding + written, 0.0)
+    return np.asarray(split_us + np.where(packed, copied, 0.0))
 
 
 def sustained(profile: HardwareProfile) -> float:
@@ -240,7 +294,7 @@ def estimate_row(problem: Gemm, columns: EstimateColumns, row: int) -> Estimate:
         latency_us=float(columns.latency_us[row]),
         epilogue_us=float(columns.epilogue_us[row]),
         split_us=float(columns.split_us[row]),
-        roofline_us=columns.roofline.time_us,
+        roofline_us=float(columns.roofline.time_us),
         arithmetic_intensity=problem.arithmetic_intensity,
         shared_bytes=int(columns.footprint.shared_bytes[row]),
         registers=int(columns.registers.allocated[row]),

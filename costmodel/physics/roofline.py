@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from costmodel.physics.sizes import Sizes, one_of
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.matrix_unit import compute_dtype, precision_of
@@ -11,20 +15,21 @@ from costmodel.resources.matrix_unit import compute_dtype, precision_of
 
 @dataclass(frozen=True)
 class Roofline:
-    """Times in microseconds; ``time_us`` is the larger plus the launch floor."""
+    """Times in microseconds, of one problem or a problem a row; ``time_us`` has the floor too."""
 
-    compute_us: float
-    memory_us: float
+    compute_us: Any
+    memory_us: Any
     floor_us: float
     #: nothing can take less: compulsory bytes at the data sheet's bandwidth, or the arithmetic
-    least_us: float
+    least_us: Any
 
     @property
-    def time_us(self) -> float:
-        return max(self.compute_us, self.memory_us) + self.floor_us
+    def time_us(self) -> Any:
+        # fmax: a side of which nothing is known does not count
+        return np.fmax(self.compute_us, self.memory_us) + self.floor_us
 
 
-def roofline(problem: Gemm, profile: HardwareProfile) -> Roofline:
+def roofline(problem: Gemm | Sizes, profile: HardwareProfile) -> Roofline:
     """FLOP over the dense peak, compulsory bytes over the bandwidth that a copy reaches.
 
     An unknown copy bandwidth is the data sheet's, an unknown launch floor 0.
@@ -32,12 +37,13 @@ def roofline(problem: Gemm, profile: HardwareProfile) -> Roofline:
     peak_tflops = peak_of(problem, profile)
     compute_us = problem.flops / (peak_tflops * 1e6)
     memory_us = problem.compulsory_bytes / (copy_bandwidth_gb_s(profile) * 1e3)
-    least_us = max(compute_us, problem.compulsory_bytes / (profile.bandwidth_gb_s * 1e3))
+    least_us = np.fmax(compute_us, problem.compulsory_bytes / (profile.bandwidth_gb_s * 1e3))
     return Roofline(compute_us, memory_us, profile.launch_floor_us or 0.0, least_us)
 
 
-def peak_of(problem: Gemm, profile: HardwareProfile) -> float:
+def peak_of(problem: Gemm | Sizes, profile: HardwareProfile) -> float:
     """Dense peak for the problem's types, in TFLOPS."""
+    problem = one_of(problem)
     precision = precision_of(problem, profile) if problem.dtype == "fp32" else None
     peak = profile.peak(compute_dtype(problem, profile) or problem.dtype, precision)
     if not peak:

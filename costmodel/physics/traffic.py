@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.config import ConfigTable
+from costmodel.physics.fixed import Knobs
 from costmodel.physics.roofline import copy_bandwidth_gb_s
+from costmodel.physics.sizes import Sizes
 from costmodel.physics.waves import WaveColumns
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
@@ -37,7 +38,7 @@ class TrafficColumns:
 
 
 def traffic_columns(
-    problem: Gemm, table: ConfigTable, profile: HardwareProfile, waves: WaveColumns
+    problem: Gemm | Sizes, table: Knobs, profile: HardwareProfile, waves: WaveColumns
 ) -> TrafficColumns:
     """Traffic under the grouped tile order.
 
@@ -51,8 +52,8 @@ def traffic_columns(
     to the capacity, and without a cache on the memory's side they all come from DRAM.
     """
     size = problem.element_bytes
-    a_once = float(problem.m * problem.k * problem.batch * size)
-    b_once = float(problem.n * problem.k * problem.batch * size)
+    a_once = 1.0 * (problem.m * problem.k * problem.batch * size)
+    b_once = 1.0 * (problem.n * problem.k * problem.batch * size)
     # masked rows and columns move no bytes; each operand is loaded once a tile row or column
     l2 = a_once * waves.tiles_n + b_once * waves.tiles_m
 

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.config import ConfigTable
+from costmodel.physics.fixed import Knobs
+from costmodel.physics.sizes import Sizes
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.warp_groups import is_specialized
@@ -37,24 +39,38 @@ class WaveColumns:
     tile_use: Column
 
 
+def slots_of(
+    table: ConfigTable, profile: HardwareProfile, blocks_per_unit: NDArray[np.int64]
+) -> Column:
+    """Programs that the chip holds at once. ``blocks_per_unit`` is the occupancy.
+
+    Persistent kernels run one block a unit; that of warp groups has a grid as large as what the
+    units hold, two blocks at most.
+    """
+    held = np.where(table.is_template("persistent_tma"), 1, np.maximum(blocks_per_unit, 1))
+    held = np.where(is_specialized(table), np.minimum(held, 2), held)
+    return profile.units * held.astype(np.float64)
+
+
 def wave_columns(
     problem: Gemm, table: ConfigTable, profile: HardwareProfile, blocks_per_unit: NDArray[np.int64]
 ) -> WaveColumns:
     """Cut the problem. ``blocks_per_unit`` is the occupancy; persistent kernels run one a unit."""
-    tiles_m = np.ceil(problem.m / table.block_m)
-    tiles_n = np.ceil(problem.n / table.block_n)
+    return waves_in(problem, table, slots_of(table, profile, blocks_per_unit), profile.units)
+
+
+def waves_in(problem: Gemm | Sizes, knobs: Knobs, slots: Column, units: int) -> WaveColumns:
+    """Cut one problem, or a problem a row, for so many slots."""
+    tiles_m = np.ceil(problem.m / knobs.block_m)
+    tiles_n = np.ceil(problem.n / knobs.block_n)
     tiles = tiles_m * tiles_n * problem.batch
-    programs = tiles * table.split_k
-    held = np.where(table.is_template("persistent_tma"), 1, np.maximum(blocks_per_unit, 1))
-    # its grid is as large as what the units hold, two blocks at most
-    held = np.where(is_specialized(table), np.minimum(held, 2), held)
-    slots = profile.units * held.astype(np.float64)
+    programs = tiles * knobs.split_k
     rounds = np.ceil(programs / slots)
     # with fewer programs than slots, units hold fewer blocks than they could: one round
-    fill = programs / (rounds * np.minimum(slots, np.maximum(programs, profile.units)))
-    steps = np.ceil(np.ceil(problem.k / table.block_k) / table.split_k)
+    fill = programs / (rounds * np.minimum(slots, np.maximum(programs, units)))
+    steps = np.ceil(np.ceil(problem.k / knobs.block_k) / knobs.split_k)
     inside = problem.m * problem.n * problem.batch
-    tile_use = inside / (tiles * table.block_m * table.block_n)
+    tile_use = inside / (tiles * knobs.block_m * knobs.block_n)
     return WaveColumns(
         tiles_m, tiles_n, tiles, programs, slots, rounds, steps, np.minimum(fill, 1.0), tile_use
     )

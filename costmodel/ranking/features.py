@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.config import ConfigTable
-from costmodel.physics.estimate import EstimateColumns, estimate_columns
+from costmodel.physics.estimate import EstimateColumns, PricedColumns, estimate_columns
+from costmodel.physics.fixed import FixedColumns, Knobs
 from costmodel.physics.roofline import copy_bandwidth_gb_s
+from costmodel.physics.sizes import Sizes, one_of
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.footprint import load_bytes
@@ -29,21 +31,37 @@ _TINY = 1e-6
 
 @dataclass(frozen=True)
 class Context:
-    """All that a feature may use."""
+    """All that a feature may use: configurations at their sizes."""
+
+    problem: Gemm | Sizes
+    table: Knobs
+    profile: HardwareProfile
+    physics: PricedColumns
+
+
+@dataclass(frozen=True)
+class FixedContext(Context):
+    """What a feature may use that sizes don't change."""
 
     problem: Gemm
     table: ConfigTable
-    profile: HardwareProfile
     physics: EstimateColumns
 
 
-Feature = Callable[[Context], Column]
+Feature = Callable[[Any], Column]
 FEATURES: dict[str, Feature] = {}
+#: those that are the same for every problem of a kind
+FIXED: set[str] = set()
 
 
 def _feature(function: Feature) -> Feature:
     FEATURES[function.__name__] = function
     return function
+
+
+def _fixed_feature(function: Feature) -> Feature:
+    FIXED.add(function.__name__)
+    return _feature(function)
 
 
 def _log(values: Any) -> Column:
@@ -54,11 +72,36 @@ def feature_matrix(
     problem: Gemm, table: ConfigTable, profile: HardwareProfile, physics: EstimateColumns | None
 ) -> NDArray[np.float32]:
     """All features, [configurations, features], in the order of ``FEATURES``."""
-    context = Context(problem, table, profile, physics or estimate_columns(problem, table, profile))
-    matrix = np.empty((len(table), len(FEATURES)), dtype=np.float32)
-    for index, function in enumerate(FEATURES.values()):
-        matrix[:, index] = function(context)
+    physics = physics or estimate_columns(problem, table, profile)
+    fixed = fixed_features(problem, table, profile, physics)
+    return features_at(problem, physics.fixed, profile, physics, fixed)
+
+
+def fixed_features(
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile, physics: EstimateColumns
+) -> NDArray[np.float32]:
+    """Features that are the same for every problem of a kind, [fixed features, configurations]."""
+    context = FixedContext(problem, table, profile, physics)
+    matrix = np.empty((len(_FIXED_PLACES), len(table)), dtype=np.float32)
+    for row, place in enumerate(_FIXED_PLACES):
+        matrix[row] = _IN_ORDER[place](context)
     return matrix
+
+
+def features_at(
+    problem: Gemm | Sizes,
+    knobs: FixedColumns,
+    profile: HardwareProfile,
+    physics: PricedColumns,
+    fixed: NDArray[np.float32],
+) -> NDArray[np.float32]:
+    """All features at their sizes, [configurations, features], from the fixed ones."""
+    context = Context(problem, knobs, profile, physics)
+    matrix = np.empty((len(FEATURES), len(knobs)), dtype=np.float32)
+    matrix[_FIXED_PLACES] = fixed
+    for place in _PLACES_BY_SIZE:
+        matrix[place] = _IN_ORDER[place](context)
+    return matrix.T
 
 
 # --- time terms of the estimate over the roofline's ---------------------------------------
@@ -111,7 +154,7 @@ def floor_share(c: Context) -> Column:
 def intensity_over_ridge(c: Context) -> Column:
     """log2 of the roofline's compute over its memory time: above 0 is compute-bound."""
     roof = c.physics.roofline
-    return np.full(len(c.table), _log(roof.compute_us / max(roof.memory_us, _TINY)))
+    return np.full(len(c.table), _log(roof.compute_us / np.maximum(roof.memory_us, _TINY)))
 
 
 # --- how the work fills the chip -----------------------------------------------------------
@@ -141,8 +184,8 @@ def tile_use(c: Context) -> Column:
     return c.physics.waves.tile_use
 
 
-@_feature
-def blocks_per_unit(c: Context) -> Column:
+@_fixed_feature
+def blocks_per_unit(c: FixedContext) -> Column:
     """Blocks a unit could hold, as log2."""
     return _log(np.maximum(c.physics.occupancy.blocks, 0.5))
 
@@ -203,14 +246,14 @@ def step_over_latency(c: Context) -> Column:
     return _log(c.physics.compute_us / np.maximum(c.physics.latency_us, _TINY))
 
 
-@_feature
-def stages(c: Context) -> Column:
+@_fixed_feature
+def stages(c: FixedContext) -> Column:
     """Pipeline depth as log2."""
     return _log(c.table.num_stages)
 
 
-@_feature
-def step_depth(c: Context) -> Column:
+@_fixed_feature
+def step_depth(c: FixedContext) -> Column:
     """BLOCK_K in bytes, as log2."""
     return _log(c.table.block_k * c.problem.element_bytes)
 
@@ -247,7 +290,7 @@ def operands_over_l2(c: Context) -> Column:
 @_feature
 def narrowest_load(c: Context) -> Column:
     """Bytes of the narrower operand's loads, as log2."""
-    a, b = (load_bytes(c.problem, c.table, operand) for operand in "ab")
+    a, b = (load_bytes(one_of(c.problem), c.table, operand) for operand in "ab")
     return _log(np.minimum(a, b))
 
 
@@ -261,50 +304,50 @@ def store_width(c: Context) -> Column:
 # --- the tile and its instruction ----------------------------------------------------------
 
 
-@_feature
-def tall_block(c: Context) -> Column:
+@_fixed_feature
+def tall_block(c: FixedContext) -> Column:
     """log2 of the block along the matrix unit's rows."""
     return _log(kernel_blocks(c.table)[0])
 
 
-@_feature
-def wide_block(c: Context) -> Column:
+@_fixed_feature
+def wide_block(c: FixedContext) -> Column:
     """log2 of the block along the matrix unit's columns."""
     return _log(kernel_blocks(c.table)[1])
 
 
-@_feature
-def warps(c: Context) -> Column:
+@_fixed_feature
+def warps(c: FixedContext) -> Column:
     """Warps a block, as log2."""
     return _log(c.table.num_warps)
 
 
-@_feature
-def matrix_share(c: Context) -> Column:
+@_fixed_feature
+def matrix_share(c: FixedContext) -> Column:
     """Share of the matrix unit's peak that the instruction allows."""
     return c.physics.matrix_share
 
 
-@_feature
-def matrix_instruction(c: Context) -> Column:
+@_fixed_feature
+def matrix_instruction(c: FixedContext) -> Column:
     """Kind of matrix instruction, from none to the newest."""
     return c.physics.unit.astype(np.float64)
 
 
-@_feature
-def registers_wanted(c: Context) -> Column:
+@_fixed_feature
+def registers_wanted(c: FixedContext) -> Column:
     """Registers a thread that the tile asks for, over 255."""
     return c.physics.registers.wanted / 255.0
 
 
-@_feature
-def shared_share(c: Context) -> Column:
+@_fixed_feature
+def shared_share(c: FixedContext) -> Column:
     """Shared memory of a block over the limit."""
     return c.physics.footprint.shared_bytes / c.profile.shared_per_block_bytes
 
 
-@_feature
-def occupancy(c: Context) -> Column:
+@_fixed_feature
+def occupancy(c: FixedContext) -> Column:
     """Warps held over the unit's capacity."""
     return c.physics.occupancy.occupancy
 
@@ -315,31 +358,36 @@ def splits(c: Context) -> Column:
     return _log(c.table.split_k)
 
 
-@_feature
-def template_kind(c: Context) -> Column:
+@_fixed_feature
+def template_kind(c: FixedContext) -> Column:
     """The kernel family's number."""
     return c.table.template.astype(np.float64)
 
 
-@_feature
-def swapped(c: Context) -> Column:
+@_fixed_feature
+def swapped(c: FixedContext) -> Column:
     """1 where operands are swapped."""
     return c.table.swap.astype(np.float64)
 
 
-@_feature
-def parts_of_epilogue(c: Context) -> Column:
+@_fixed_feature
+def parts_of_epilogue(c: FixedContext) -> Column:
     """Stores that a tile is cut into."""
     return c.table.epilogue_parts.astype(np.float64)
 
 
-@_feature
-def a_is_transposed(c: Context) -> Column:
+@_fixed_feature
+def a_is_transposed(c: FixedContext) -> Column:
     """1 where A is stored [K, M]."""
     return np.full(len(c.table), float(c.problem.layout[0] == "t"))
 
 
-@_feature
-def b_is_transposed(c: Context) -> Column:
+@_fixed_feature
+def b_is_transposed(c: FixedContext) -> Column:
     """1 where B is stored [N, K]."""
     return np.full(len(c.table), float(c.problem.layout[1] == "t"))
+
+
+_IN_ORDER = tuple(FEATURES.values())
+_FIXED_PLACES = [place for place, name in enumerate(FEATURES) if name in FIXED]
+_PLACES_BY_SIZE = [place for place, name in enumerate(FEATURES) if name not in FIXED]

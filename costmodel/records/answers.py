@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Any
 
 from costmodel.config import KernelConfig
 from costmodel.errors import CostModelError
-from costmodel.paths import user_dir
+from costmodel.paths import user_path
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.records.log import alone, append_lines
@@ -36,7 +37,7 @@ class Answer:
 
 def answers_path() -> Path:
     """The user's file of tuned answers: JSON Lines, the last line for a problem counts."""
-    return user_dir() / "answers.jsonl"
+    return user_path("answers.jsonl")
 
 
 def remember(problem: Gemm, profile: HardwareProfile, answer: Answer) -> None:
@@ -63,19 +64,26 @@ def measuring_on(device: int) -> Iterator[None]:
     Two that tune at once would time each other's kernels, and measure the same shape twice.
     Raises ``RecordError`` where the user's folder cannot be written to.
     """
-    with alone(user_dir() / f"gpu{device}.lock"):
+    with alone(user_path(f"gpu{device}.lock")):
         yield
 
 
 def recall(problem: Gemm, profile: HardwareProfile) -> Answer | None:
     """The remembered answer for exactly this problem on this chip, or None."""
+    state = answers_state()
+    if state is None:
+        return None
+    return _load(*state).get((problem, profile.name, profile.units))
+
+
+def answers_state() -> tuple[str, int, int] | None:
+    """The file of answers with its time and size: while it stays the same, so do they."""
     path = answers_path()
     try:
-        status = path.stat()
+        status = os.stat(path)
     except OSError:
         return None
-    known = _load(str(path), status.st_mtime_ns, status.st_size)
-    return known.get((problem, profile.name, profile.units))
+    return str(path), status.st_mtime_ns, status.st_size
 
 
 def now() -> str:

@@ -54,7 +54,7 @@ def _least_us(problem: Gemm, device: str, cold: bool) -> float:
         found = roofline(problem, load_profile(device))
     except (CostModelError, ValueError):  # no such profile, or no rate: nothing is known
         return 0.0
-    return found.least_us if cold else found.compute_us
+    return float(found.least_us if cold else found.compute_us)
 
 
 def impossible(row: Mapping[str, Any]) -> str | None:

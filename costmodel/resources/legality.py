@@ -6,7 +6,7 @@ need is larger. What merely runs slowly is legal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,7 +19,7 @@ from costmodel.errors import UnsupportedError
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.profile.memory import Memory
-from costmodel.resources.footprint import footprint_columns
+from costmodel.resources.footprint import FootprintColumns, footprint_columns
 from costmodel.resources.matrix_unit import compute_dtype, kernel_blocks, precision_of
 from costmodel.resources.memories import memory_bytes
 from costmodel.resources.registers import threads_per_block
@@ -31,6 +31,7 @@ _TMA_BOX_LIMIT = 256
 #: knobs that a chip may lack or hold fixed; a profile's blocks are what is tried, not a limit
 _CHIP_KNOBS = ("template", "num_warps", "num_stages", "load_bits", "group_m", "swap")
 _GRID_X_LIMIT = 2**31 - 1  # same table: grid of blocks, x
+_FEW_PROGRAMS_PER_UNIT = 4  # of a candidate that splits K (space.worth)
 _GRID_Y_LIMIT = 65535  # CUDA programming guide, compute capabilities: grid of blocks, y
 _TMA_ROW_BYTES = 16  # same call: globalStrides must be multiples of 16
 #: templates that can keep running sums in fp16
@@ -45,17 +46,26 @@ WHOLE_RUN = 64
 
 @dataclass(frozen=True)
 class Rule:
-    """One limit: a name, the unit of its numbers, what it protects, and the check."""
+    """One limit: a name, the unit of its numbers, what it protects, and the check.
+
+    ``by_size``: whether two problems that differ in nothing but their sizes, with the same
+    alignment, may fare differently.
+    """
 
     name: str
     unit: str
     meaning: str
     needs: Callable[[Gemm, ConfigTable, HardwareProfile], Need]
+    by_size: bool = False
 
 
 def _shared_memory(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
-    needed = footprint_columns(problem, table, profile).shared_bytes
-    return needed, profile.shared_per_block_bytes
+    return shared_need(footprint_columns(problem, table, profile), profile)
+
+
+def shared_need(footprint: FootprintColumns, profile: HardwareProfile) -> Need:
+    """Rule "shared_memory" where the footprint is known."""
+    return footprint.shared_bytes, profile.shared_per_block_bytes
 
 
 def _threads(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
@@ -178,6 +188,7 @@ def _split(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
     return table.split_k, np.where(splits, steps, 1)
 
 
+SHARED_MEMORY = Rule("shared_memory", "bytes", "shared memory a block", _shared_memory)
 RULES: tuple[Rule, ...] = (
     Rule("power_of_two", "", "blocks and warps are powers of two", _power_of_two),
     Rule("smallest_dot", "elements short", "the least block that tl.dot takes", _smallest_dot),
@@ -186,14 +197,14 @@ RULES: tuple[Rule, ...] = (
     Rule("matvec", "", "matvec holds up to 8 columns and 128 sums a thread", _matvec),
     Rule("accumulate", "", "the template sums in fp32 alone", _accumulate),
     Rule("copy_engine", "", "the chip has no tensor-descriptor copy engine", _has_copy_engine),
-    Rule("programs", "programs", "the grid has a largest size", _programs),
-    Rule("batch", "entries", "the batch is a grid dimension", _batch),
+    Rule("programs", "programs", "the grid has a largest size", _programs, True),
+    Rule("batch", "entries", "the batch is a grid dimension", _batch, True),
     Rule("aligned_rows", "bytes past 16", "descriptors need rows of 16 bytes", _aligned_rows),
     Rule("copy_box", "elements", "a descriptor's block has 256 elements a side", _copy_box),
     Rule("epilogue_parts", "parts", "the tile cannot be stored in so many parts", _epilogue_parts),
-    Rule("split_k", "parts", "K has too few steps for so many parts", _split),
+    Rule("split_k", "parts", "K has too few steps for so many parts", _split, True),
     Rule("threads", "threads", "threads a block", _threads),
-    Rule("shared_memory", "bytes", "shared memory a block", _shared_memory),
+    SHARED_MEMORY,
 )
 
 
@@ -246,6 +257,28 @@ def rules_of(profile: HardwareProfile) -> tuple[Rule, ...]:
     if not profile.memories and not profile.knobs:
         return RULES
     return _own_rules(profile.memories, tuple(profile.knobs.items()))
+
+
+def follows(
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile, rules: Iterable[Rule]
+) -> NDArray[np.bool_]:
+    """Mask of the rows that break none of some rules."""
+    legal = np.ones(len(table), dtype=bool)
+    for rule in rules:
+        need, have = rule.needs(problem, table, profile)
+        legal &= np.asarray(need) <= have
+    return legal
+
+
+def may_outgrow_grid(problem: Gemm, profile: HardwareProfile) -> bool:
+    """Whether a grid of tiles of one element, or one of the batch, would be too large.
+
+    Of the rules that follow the sizes no other can be broken by a candidate: K is only split
+    where each part has two steps, into few programs a unit.
+    """
+    most = profile.max_programs or _GRID_X_LIMIT
+    few = _FEW_PROGRAMS_PER_UNIT * profile.units
+    return max(problem.m * problem.n, few) > most or problem.batch > _GRID_Y_LIMIT
 
 
 def check_problem(problem: Gemm, profile: HardwareProfile) -> None:

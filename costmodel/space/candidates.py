@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,14 @@ from numpy.typing import NDArray
 from costmodel.config import ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.resources.footprint import LEAST_ASYNC_BYTES, load_bytes
+from costmodel.resources.legality import knobs_set_otherwise
+from costmodel.space.kinds import ByKind
 from costmodel.space.narrow import matvec_candidates
-from costmodel.space.schema import has_template, least_of, values_of, with_its_knobs
-from costmodel.space.specialized import warp_group_candidates
+from costmodel.space.schema import has_template, values_of, with_its_knobs
+from costmodel.space.specialized import WarpGroupGrid, warp_group_grid, with_parts
+from costmodel.space.worth import SizeBounds, loads_suit, sensible_tiles
+
+Rows = NDArray[np.int64]
 
 _BLOCKS = (16, 32, 64, 128, 256)
 #: knobs that the template or the problem decides, not the chip
@@ -24,25 +30,6 @@ _STAGES = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 _SPLITS = (2, 4, 8, 16, 32, 64)
 #: a part of K is short, and its programs many: fewer depths tell the same
 _SPLIT_STAGES = (2, 3, 4, 6, 8, 12)
-#: a block has at least this many rows of the matrix unit's tall side on Hopper (wgmma m64)
-_TALL = 64
-#: splitting K past this many programs a unit only adds partial sums to write and read
-_SPLIT_PROGRAMS_PER_UNIT = 4
-#: rows and columns of one register-resident accumulator: 128x256 fp32 fills 8 warps' registers
-_LARGEST_TILE = 128 * 256
-#: 128x256x64 in fp16 by 4 warps takes 24 loads of 16 bytes a thread, 192 of 2 bytes
-_MOST_LOADS_PER_THREAD = 96
-
-
-def _block_choices(size: int, blocks: Sequence[int] = _BLOCKS) -> list[int]:
-    """Blocks along an axis: not far above its size, and not tiny where the axis is long.
-
-    Up to 64 stays in at any size: 64 rows are the least that Hopper's wgmma takes, so a block of
-    64 is often the best for 16 rows of data.
-    """
-    smallest = 16 if size <= 256 else 32 if size <= 1024 else 64
-    largest = max(64, 1 << (size - 1).bit_length())
-    return [block for block in blocks if smallest <= block <= largest] or [min(blocks)]
 
 
 def candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTable:
@@ -50,18 +37,12 @@ def candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTable:
 
     A few thousand rows in a fixed order. Nothing here asks whether a row fits.
     """
-    block_m, block_n = (
-        _block_choices(size, values_of(profile, name, _BLOCKS))
-        for name, size in (("block_m", problem.m), ("block_n", problem.n))
-    )
-    table = table_of_templates(problem, profile, block_m, block_n)
-    table = table[worth_a_thought(problem, table, profile)]
-    others = [matvec_candidates(problem), warp_group_candidates(problem, profile)]
-    return ConfigTable.concat([table, *(with_its_knobs(other, profile) for other in others)])
+    grid = grid_of(problem, profile)
+    return with_parts(grid.configs, *grid.pick(problem, profile.units))
 
 
 def table_of_templates(
-    problem: Gemm, profile: HardwareProfile, block_m: Sequence[int], block_n: Sequence[int]
+    profile: HardwareProfile, block_m: Sequence[int], block_n: Sequence[int]
 ) -> ConfigTable:
     """The whole grid of the templates whose blocks are powers of two, for these blocks."""
     shared = {
@@ -94,49 +75,93 @@ def table_of_templates(
     return ConfigTable.concat([ConfigTable.of([]), *tables])
 
 
-def worth_a_thought(
-    problem: Gemm, table: ConfigTable, profile: HardwareProfile
-) -> NDArray[np.bool_]:
-    """Mask of the rows that no other row of the grid does the same as, or the same with less.
+@dataclass(frozen=True)
+class Grid:
+    """All rows that problems of one kind may choose from on one chip.
 
-    What a chip holds fixed is never too much: there is nothing less to take.
+    ``configs`` are those of templates whose blocks are powers of two, and of "matvec", for which
+    there are ``bounds``; behind them those of ``groups``, which stand for every number of parts
+    of K. Only rows ``among`` these are picked. ``block_m`` and ``block_n`` are the chip's
+    sides of a tile.
     """
-    tiles_m = -(-problem.m // table.block_m)
-    tiles = tiles_m * -(-problem.n // table.block_n) * problem.batch
-    steps = -(-problem.k // (table.block_k * table.split_k))
-    area = table.block_m * table.block_n
-    # a chip that names its own memories says itself how large a tile may be
-    keep = (area <= _LARGEST_TILE) | bool(profile.memories)
-    # a pipeline deeper than the loop is long is the shallower pipeline with more SRAM
-    keep &= (table.num_stages <= steps) | (table.num_stages <= least_of(profile, "num_stages", 2))
-    # one stage overlaps nothing: it has a point only where there is nothing to overlap
-    keep &= (table.num_stages != 1) | (steps <= 2) | (profile.knobs.get("num_stages") == (1,))
-    # swapping gives the tall side to N: only where M's block is too short for it
-    tall = (table.block_m < _TALL) & (table.block_n >= _TALL)
-    keep &= (table.swap == 0) | tall | (profile.knobs.get("swap") == (True,))
-    # eight warps on a small tile leave each with less than one instruction's rows
-    keep &= (table.num_warps <= least_of(profile, "num_warps", 4)) | (area >= 64 * 64)
-    # K in steps longer than K itself
-    keep &= (table.block_k <= least_of(profile, "block_k", 32)) | (table.block_k < 2 * problem.k)
-    split = table.split_k > 1
-    keep &= ~split | (steps >= 2)
-    keep &= ~split | (tiles * table.split_k <= _SPLIT_PROGRAMS_PER_UNIT * profile.units)
-    # the order of tiles matters only where there are rows of tiles to group
-    persistent = table.is_template("persistent_tma")
-    keep &= ~persistent | (table.group_m == 4) | (tiles_m > 4)
-    keep &= sensible_loads(problem, table) | (table.num_warps == 0)
-    # two halves of a narrow tile are no cheaper to stage than the whole
-    keep &= (table.epilogue_parts == 1) | ((table.block_m >= _TALL) & (table.block_n >= 2 * _TALL))
-    return np.asarray(keep, dtype=bool)
+
+    configs: ConfigTable
+    bounds: SizeBounds
+    groups: WarpGroupGrid
+    among: NDArray[np.bool_]
+    block_m: tuple[int, ...]
+    block_n: tuple[int, ...]
+    _by_blocks: dict[tuple[Sequence[int], Sequence[int]], Rows] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def pick(self, problem: Gemm, units: int) -> tuple[Rows, Rows]:
+        """Rows for a problem of the grid's kind, in a fixed order, and the parts of K of each."""
+        square = self._of_blocks(
+            _block_choices(problem.m, self.block_m), _block_choices(problem.n, self.block_n)
+        )
+        square = square[self.bounds.take(square).hold(problem)]
+        groups, split_k = self.groups.pick(problem, units)
+        groups = groups + len(self.bounds)
+        among = self.among[groups]
+        rows = np.concatenate([square, groups[among]])
+        return rows, np.concatenate([self.configs.split_k[square], split_k[among]])
+
+    def _of_blocks(self, block_m: Sequence[int], block_n: Sequence[int]) -> Rows:
+        """Rows with these blocks, and "matvec", which has its own; at most 25 pairs of choices."""
+        rows = self._by_blocks.get((block_m, block_n))
+        if rows is None:
+            table = self.configs[: len(self.bounds)]
+            blocks = np.isin(table.block_m, block_m) & np.isin(table.block_n, block_n)
+            blocks |= table.is_template("matvec")
+            rows = np.flatnonzero(blocks & self.among[: len(blocks)])
+            self._by_blocks[block_m, block_n] = rows
+        return rows
 
 
-def sensible_loads(problem: Gemm, table: ConfigTable) -> NDArray[np.bool_]:
-    """Mask of the rows whose loads pipeline as deep as asked and compile in reasonable time."""
-    by_pointer = table.is_template("tile") | table.is_template("split_k")
-    # loads too narrow for the asynchronous copy are not pipelined: every depth is one kernel
-    widest = np.minimum(load_bytes(problem, table, "a"), load_bytes(problem, table, "b"))
-    pipelined = (widest >= LEAST_ASYNC_BYTES) | (table.num_stages <= 2)
-    # loads are unrolled: past this many a thread, ptxas runs for minutes on code that spills
-    loads = (table.block_m + table.block_n) * table.block_k * problem.element_bytes // widest
-    short = loads <= _MOST_LOADS_PER_THREAD * 32 * table.num_warps
-    return np.asarray(~by_pointer | (pipelined & short), dtype=bool)
+def grid_of(problem: Gemm, profile: HardwareProfile) -> Grid:
+    """The grid of a problem's kind on a chip."""
+    return _GRIDS.of(problem, profile)
+
+
+def _made(problem: Gemm, profile: HardwareProfile) -> Grid:
+    every = _every_tile(profile)
+    table = every[np.flatnonzero(loads_suit(problem, every))]
+    matvec = with_its_knobs(matvec_candidates(problem), profile)
+    table = ConfigTable.concat([table, matvec])
+    groups = warp_group_grid(problem, profile)
+    configs = ConfigTable.concat([table, groups.configs])
+    among = np.ones(len(configs), dtype=bool)
+    if profile.knobs:
+        among[len(table) :] = knobs_set_otherwise(groups.configs, profile) == 0
+    return Grid(configs, SizeBounds.of(table, profile), groups, among, *_blocks_of(profile))
+
+
+def _blocks_of(profile: HardwareProfile) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    block_m, block_n = (values_of(profile, name, _BLOCKS) for name in ("block_m", "block_n"))
+    return tuple(block_m), tuple(block_n)
+
+
+_GRIDS = ByKind(_made)
+
+
+@lru_cache(maxsize=8)
+def _every_tile(profile: HardwareProfile) -> ConfigTable:
+    table = table_of_templates(profile, *_blocks_of(profile))
+    return table[np.flatnonzero(sensible_tiles(table, profile))]
+
+
+@lru_cache(maxsize=1024)
+def _choices_up_to(smallest: int, largest: int, blocks: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(block for block in blocks if smallest <= block <= largest) or (min(blocks),)
+
+
+def _block_choices(size: int, blocks: tuple[int, ...]) -> tuple[int, ...]:
+    """Blocks along an axis: not far above its size, and not tiny where the axis is long.
+
+    Up to 64 stays in at any size: 64 rows are the least that Hopper's wgmma takes, so a block of
+    64 is often the best for 16 rows of data.
+    """
+    smallest = 16 if size <= 256 else 32 if size <= 1024 else 64
+    largest = max(64, 1 << (size - 1).bit_length())
+    return _choices_up_to(smallest, largest, blocks)

@@ -30,7 +30,6 @@ def matvec_candidates(problem: Gemm) -> ConfigTable:
     elements = rows * depth // (warps * 32)
     keep = (elements >= _LEAST_ELEMENTS) & (elements <= MATVEC_ELEMENTS)
     keep &= elements * block <= MATVEC_SUMS
-    keep &= (depth <= 512) | (depth < 2 * problem.k)
     keep &= narrow <= MATVEC_COLUMNS
     rows, depth, warps = rows[keep], depth[keep], warps[keep]
     swap = problem.m < problem.n or problem.m == 1

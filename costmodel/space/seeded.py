@@ -7,8 +7,9 @@ import numpy as np
 from costmodel.config import ConfigTable
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.space.candidates import table_of_templates, worth_a_thought
+from costmodel.space.candidates import table_of_templates
 from costmodel.space.specialized import makeable_widths, warp_group_candidates
+from costmodel.space.worth import worth_a_thought
 
 
 def seeded_candidates(
@@ -24,7 +25,7 @@ def seeded_candidates(
     """
     sides = sorted({tile, (tile[1], tile[0])})
     square = [
-        table_of_templates(problem, profile, block_m=[m], block_n=[n])
+        table_of_templates(profile, block_m=[m], block_n=[n])
         for m, n in sides
         if m & (m - 1) == 0 and n & (n - 1) == 0
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,14 @@ _DEFAULT_WARPS = 4
 LEAST_ASYNC_BYTES = 4
 
 
-def load_bytes(problem: Gemm, table: ConfigTable, operand: str) -> Column:
+class HasLoads(Protocol):
+    """Configurations that say how wide they load."""
+
+    @property
+    def load_bits(self) -> NDArray[Any]: ...
+
+
+def load_bytes(problem: Gemm, table: HasLoads, operand: str) -> Column:
     """Widest load of an operand, from its rows' alignment and the hints' promise, in bytes."""
     size = problem.element_bytes
     promised = np.where(table.load_bits > 0, table.load_bits, _DEFAULT_LOAD_BITS) // 8

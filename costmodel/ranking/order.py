@@ -1,0 +1,66 @@
+"""Configurations in the order of their predicted times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.config import ConfigTable, KernelConfig
+from costmodel.physics.estimate import BOUNDS
+
+
+def interval_of(
+    time_us: float, spread: tuple[float, float], least_us: float
+) -> tuple[float, float]:
+    """90 % interval around a predicted time, from quantiles of log(measured / predicted)."""
+    low, high = (max(time_us * float(np.exp(q)), float(least_us)) for q in spread)
+    return low, high
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One configuration with its predicted time, its 90 % interval and what bounds it."""
+
+    config: KernelConfig
+    time_us: float
+    interval: tuple[float, float]
+    bound: str
+
+
+class Ranking:
+    """Legal configurations, fastest first, as columns; rows are ``Ranked``.
+
+    ``order`` are the rows' places in the table that was ranked; ``spread`` the 5 % and 95 %
+    quantiles of log(measured / predicted), seen on ``devices`` (profile names).
+    """
+
+    def __init__(
+        self,
+        configs: ConfigTable,
+        time_us: NDArray[np.float64],
+        bound: NDArray[np.int64],
+        spread: tuple[float, float],
+        least_us: float = 0.0,
+        devices: tuple[str, ...] = (),
+    ) -> None:
+        self.order: NDArray[np.int64] = np.argsort(time_us, kind="stable")
+        self.configs = configs[self.order]
+        self.time_us = time_us[self.order]
+        self.spread = spread
+        self.devices = devices
+        self._least_us = least_us
+        self._bound = bound[self.order]
+
+    def __len__(self) -> int:
+        return len(self.time_us)
+
+    def __getitem__(self, row: int) -> Ranked:
+        time_us = float(self.time_us[row])
+        interval = interval_of(time_us, self.spread, self._least_us)
+        return Ranked(self.configs[row], time_us, interval, BOUNDS[int(self._bound[row])])
+
+    def __iter__(self) -> Iterator[Ranked]:
+        return (self[row] for row in range(len(self)))
