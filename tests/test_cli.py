@@ -97,6 +97,25 @@ def test_explain_as_json_holds_bound_and_causes():
     assert all(set(c) == {"name", "evidence", "remedy"} for c in found["causes"])
 
 
+def test_explain_with_a_forced_knob_prices_it():
+    found = json.loads(printed("explain", 512, 512, 8192, *CHIP, "--set", "num_stages=5", "--json"))
+    assert " s5 " in found["config"] and found["instead_of"]["time_us"] <= found["time_us"]
+    assert [layer["name"] for layer in found["layers"]] == [
+        "hardware_mapping", "data_scheduling", "compute_pipeline",
+    ]  # fmt: skip
+    text = printed("explain", 512, 512, 8192, *CHIP, "--config", "tile 128x128x64 w8 s4")
+    assert "forced         tile 128x128x64 w8 s4 g8" in text and narrow(text)
+
+
+def test_explain_of_a_configuration_that_does_not_fit_says_so_and_exits_with_0():
+    asked = ("explain", 4096, 4096, 4096, *CHIP, "--config", "tile 256x256x64 w8 s5")
+    # (256 + 256) x 64 x 2 bytes x 5 stages
+    assert "needs 327680 of 232448 bytes, 95232 too many" in " ".join(printed(*asked).split())
+    found = json.loads(printed(*asked, "--json"))
+    assert found["rejected"] and found["causes"][0]["name"] == "shared_memory"
+    assert found["bound"] in ("compute", "memory", "latency")
+
+
 def test_explain_prints_the_prediction_explained():
     text = printed("explain", 512, 512, 8192, *CHIP)
     assert text.rstrip("\n") == predict_best((512, 512, 8192), "h200-sxm").explain()
@@ -120,6 +139,8 @@ def test_explain_prints_the_prediction_explained():
             "cannot run",
         ),
         (["profiles", "show", "none.toml"], "none.toml: cannot be read"),
+        (["explain", "16", "16", "16", *CHIP, "--set", "stages=3"], "unknown knob 'stages'"),
+        (["explain", "16", "16", "16", *CHIP, "--config", "tile 16"], "has no blocks"),
         (["train", "none.jsonl"], "none.jsonl"),
         (["evaluate", "--runs", "none.jsonl"], "none.jsonl"),
         (["evaluate", "--profile", "h999"], "unknown profile 'h999'"),

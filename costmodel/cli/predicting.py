@@ -23,6 +23,7 @@ from costmodel.cli.problem import (
     problem_of,
 )
 from costmodel.cli.show import print_json, print_table
+from costmodel.predict import Prediction
 
 Top = Annotated[int, typer.Option(min=1, help="Configurations to list.")]
 
@@ -102,25 +103,45 @@ def explain(
     beta: Beta = 0.0,
     precision: Precision = None,
     top: Top = 3,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Force a knob, such as num_stages=5 (repeatable)."),
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option(help="Start from this one: 'tile 128x128x64 w8 s4'.")
+    ] = None,
     compile_it: Annotated[
         bool, typer.Option("--compile", help="Compile it, with no GPU: predicted beside actual.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Why that configuration, what bounds it, and what keeps the shape from the roofline.
+    """Why that configuration, what bounds it, what each knob would change, and what it costs to
+    force one.
 
-    Example: `costmodel explain 512 512 8192 --profile h200-sxm`
-    """
+    Example: `costmodel explain 512 512 8192 --profile h200-sxm --set num_stages=5`
+    """  # fmt: skip
+    from costmodel.config import KernelConfig
+    from costmodel.explain.knobs import changed, forced, parse_settings
+    from costmodel.explain.rejected import RejectedReport
     from costmodel.explain.report import report
     from costmodel.predict import predict_best
 
-    prediction = predict_best(
+    best = prediction = predict_best(
         problem_of(
             m, n, k, dtype, layout, batch, epilogue=epilogue, beta=beta, precision=precision
         ),
         profile,
     )
-    found = report(prediction, top=top)
+    knobs = parse_settings(settings or [])
+    if config or knobs:
+        wanted = changed(KernelConfig.parse(config) if config else best.config, knobs)
+        answer = forced(best, wanted)
+        if not isinstance(answer, Prediction):
+            refused = RejectedReport.of(best, answer)
+            print_json(refused.as_dict()) if as_json else typer.echo(refused.text())
+            return
+        prediction = answer
+    found = report(prediction, top=top, best=None if prediction is best else best)
     actual = None
     if compile_it:
         from costmodel.explain.compiled import compiled

@@ -89,8 +89,17 @@ def prune(
     configuration could run the problem's dtype, and ``NoCandidateError`` where every one was
     rejected, naming the tightest limit and the smallest excess.
     """
+    legal, rejections = judged(problem, ConfigTable.of(configs), profile)
+    if len(rejections) and not len(legal):
+        raise NoCandidateError(_nothing_left(rejections))
+    return legal, rejections
+
+
+def judged(
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile
+) -> tuple[ConfigTable, Rejections]:
+    """As ``prune``, but all may be rejected. Raises ``UnsupportedError`` as ``prune`` does."""
     check_problem(problem, profile)
-    table = ConfigTable.of(configs)
     count = len(table)
     broken = np.full(count, -1, dtype=np.int64)
     needed = np.zeros(count, dtype=np.int64)
@@ -103,8 +112,6 @@ def prune(
         limit[first] = have[first]
     bad = broken >= 0
     rejections = Rejections(problem, profile, table[bad], broken[bad], needed[bad], limit[bad])
-    if count and bad.all():
-        raise NoCandidateError(_nothing_left(rejections))
     return table[~bad], rejections
 
 
