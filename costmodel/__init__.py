@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from costmodel.config import ConfigTable as ConfigTable
     from costmodel.config import KernelConfig as KernelConfig
+    from costmodel.doctor.diagnose import diagnose as diagnose
     from costmodel.dropin.products import addmm as addmm
     from costmodel.dropin.products import explain_matmul as explain_matmul
     from costmodel.dropin.products import linear as linear
@@ -47,6 +48,7 @@ _HOMES = {
     "addmm": "dropin.products",
     "candidates": "space.candidates",
     "detect_profile": "profile",
+    "diagnose": "doctor.diagnose",
     "estimate": "physics.estimate",
     "evaluate": "learning.evaluate",
     "explain_matmul": "dropin.products",

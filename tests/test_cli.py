@@ -121,6 +121,28 @@ def test_explain_prints_the_prediction_explained():
     assert text.rstrip("\n") == predict_best((512, 512, 8192), "h200-sxm").explain()
 
 
+# --- doctor --------------------------------------------------------------------------------
+
+
+def test_doctor_reads_a_text_from_stdin_and_names_the_fault():
+    text = "out of resource: shared memory, Required: 262144, Hardware limit: 232448. Reducing"
+    result = run("doctor", "-", answer=text)
+    assert result.exit_code == 0 and narrow(result.stdout)
+    assert "out_of_shared_memory" in result.stdout and "29696 too many" in result.stdout
+    found = json.loads(run("doctor", "--json", answer=text).stdout)
+    assert found["kind"] == "error text" and not found["healthy"]
+
+
+def test_doctor_judges_a_configuration_for_a_problem():
+    found = json.loads(
+        printed(
+            "doctor", "--config", "tile 128x256x64 w4 s3", "--problem", "4096x4096x4096", *CHIP,
+            "--json",
+        )
+    )  # fmt: skip
+    assert "spill" in [cause["name"] for cause in found["findings"]]
+
+
 # --- errors --------------------------------------------------------------------------------
 
 
@@ -141,6 +163,9 @@ def test_explain_prints_the_prediction_explained():
         (["profiles", "show", "none.toml"], "none.toml: cannot be read"),
         (["explain", "16", "16", "16", *CHIP, "--set", "stages=3"], "unknown knob 'stages'"),
         (["explain", "16", "16", "16", *CHIP, "--config", "tile 16"], "has no blocks"),
+        (["doctor", "none.txt"], "there is no file none.txt"),
+        (["doctor", "--config", "tile 64x64x64"], "give problem and profile too"),
+        (["doctor", "--config", "tile 64x64x64", "--problem", "64"], "reads 4096x4096x4096"),
         (["train", "none.jsonl"], "none.jsonl"),
         (["evaluate", "--runs", "none.jsonl"], "none.jsonl"),
         (["evaluate", "--profile", "h999"], "unknown profile 'h999'"),

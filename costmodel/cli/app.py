@@ -21,6 +21,7 @@ app = typer.Typer(
 #: importing one registers its commands, in the order of the help
 COMMANDS = (
     "predicting",
+    "doctor",
     "tuning",
     "ladder",
     "measuring",
