@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from costmodel.config import ConfigTable as ConfigTable
     from costmodel.config import KernelConfig as KernelConfig
     from costmodel.doctor.diagnose import diagnose as diagnose
+    from costmodel.dropin.autotune import autotune as autotune
     from costmodel.dropin.products import addmm as addmm
     from costmodel.dropin.products import explain_matmul as explain_matmul
     from costmodel.dropin.products import linear as linear
     from costmodel.dropin.products import matmul as matmul
+    from costmodel.dropin.pruner import triton_prune as triton_prune
     from costmodel.errors import CostModelError as CostModelError
     from costmodel.learning.evaluate import evaluate as evaluate
     from costmodel.learning.train import train as train
@@ -46,6 +48,7 @@ _HOMES = {
     "KernelConfig": "config",
     "Prediction": "predict",
     "addmm": "dropin.products",
+    "autotune": "dropin.autotune",
     "candidates": "space.candidates",
     "detect_profile": "profile",
     "diagnose": "doctor.diagnose",
@@ -62,6 +65,7 @@ _HOMES = {
     "predict_many": "predict",
     "prune": "space.prune",
     "train": "learning.train",
+    "triton_prune": "dropin.pruner",
     "tune": "measure.tune",
 }
 __all__ = sorted([*_HOMES, "__version__"])

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.errors import ConfigError, CostModelError, UnknownNameError
-from costmodel.explain.knobs import changed, forced, neighbours, parse_settings, price
+from costmodel.explain.knobs import changed, forced, neighbours, parse_settings
 from costmodel.explain.layers import Row, layers
 from costmodel.explain.rejected import RejectedReport
 from costmodel.explain.report import report
 from costmodel.physics.banks import bank_ways, meets_one_channel
 from costmodel.physics.estimate import estimate_columns
 from costmodel.predict import predict_best
+from costmodel.price import price
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, load_profile
 from costmodel.space.prune import Rejection, broken_rule

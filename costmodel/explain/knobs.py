@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from costmodel.config import KNOBS, TEMPLATES, ConfigTable, KernelConfig
+from costmodel.config import KNOBS, TEMPLATES, KernelConfig
 from costmodel.errors import ConfigError, unknown_name
-from costmodel.predict import Prediction, rank
-from costmodel.problem import Gemm
-from costmodel.profile import HardwareProfile
-from costmodel.space.prune import Rejection, judged
+from costmodel.predict import Prediction
+from costmodel.price import price
+from costmodel.space.prune import Rejection
 
 #: templates whose programs can split K, by the one that does not
 _SPLITTING = {"tile": "split_k"}
@@ -32,32 +31,6 @@ class Neighbour:
     change: float | None
     bound: str | None
     rejection: str | None
-
-
-@dataclass(frozen=True)
-class Priced:
-    """Configurations of one problem with predicted times, and those that the chip cannot run."""
-
-    time_us: Mapping[KernelConfig, float]
-    bound: Mapping[KernelConfig, str]
-    interval: Mapping[KernelConfig, tuple[float, float]]
-    rejections: Mapping[KernelConfig, Rejection]
-
-
-def price(
-    problem: Gemm, configs: Iterable[KernelConfig], profile: HardwareProfile, source: str = "model"
-) -> Priced:
-    """Predicted time or rejection of each configuration, by what ``source`` says ranked before."""
-    legal, rejected = judged(problem, ConfigTable.of(list(configs)), profile)
-    times: dict[KernelConfig, float] = {}
-    bounds: dict[KernelConfig, str] = {}
-    intervals: dict[KernelConfig, tuple[float, float]] = {}
-    if len(legal):
-        ranking, _ = rank(problem, legal, profile, "physics" if source == "physics" else None)
-        for row in ranking:
-            times[row.config] = row.time_us
-            bounds[row.config], intervals[row.config] = row.bound, row.interval
-    return Priced(times, bounds, intervals, {r.config: r for r in rejected})
 
 
 def neighbours(prediction: Prediction) -> tuple[Neighbour, ...]:

@@ -8,10 +8,10 @@ from typing import Any
 
 from costmodel.config import ConfigTable
 from costmodel.explain.case import Cause
-from costmodel.explain.knobs import price
 from costmodel.explain.layers import us
 from costmodel.physics.estimate import BOUNDS, estimate_columns
 from costmodel.predict import Prediction
+from costmodel.price import price
 from costmodel.resources.footprint import PARTS, footprint
 from costmodel.space.prune import Rejection
 
