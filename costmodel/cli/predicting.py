@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +24,7 @@ from costmodel.cli.problem import (
     problem_of,
 )
 from costmodel.cli.show import print_json, print_table
+from costmodel.explain.theme import ENDINGS, check_plot_file
 from costmodel.predict import Prediction
 
 Top = Annotated[int, typer.Option(min=1, help="Configurations to list.")]
@@ -110,6 +112,12 @@ def explain(
     config: Annotated[
         str | None, typer.Option(help="Start from this one: 'tile 128x128x64 w8 s4'.")
     ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="File for the pictures, such as shape.png.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="File for the whole report as one HTML page.")
+    ] = None,
     compile_it: Annotated[
         bool, typer.Option("--compile", help="Compile it, with no GPU: predicted beside actual.")
     ] = False,
@@ -126,6 +134,9 @@ def explain(
     from costmodel.explain.report import report
     from costmodel.predict import predict_best
 
+    for file, endings in ((plot, ENDINGS), (html, (".html",))):
+        if file is not None:
+            check_plot_file(file, endings)
     best = prediction = predict_best(
         problem_of(
             m, n, k, dtype, layout, batch, epilogue=epilogue, beta=beta, precision=precision
@@ -141,7 +152,16 @@ def explain(
             print_json(refused.as_dict()) if as_json else typer.echo(refused.text())
             return
         prediction = answer
-    found = report(prediction, top=top, best=None if prediction is best else best)
+    instead = None if prediction is best else best
+    found = report(prediction, top=top, best=instead)
+    if plot is not None:
+        from costmodel.explain.pictures import overview
+
+        overview(prediction, plot)
+    if html is not None:
+        from costmodel.explain.page import write_page
+
+        write_page(prediction, html, instead)
     actual = None
     if compile_it:
         from costmodel.explain.compiled import compiled

@@ -43,6 +43,13 @@ class Diagnosis:
         """Plain values, as ``costmodel doctor --json`` prints them."""
         return asdict(self) | {"healthy": self.healthy}
 
+    def _repr_html_(self) -> str:
+        from costmodel.markup import table, tag
+
+        rows = [(cause.name, cause.evidence, cause.remedy) for cause in self.findings]
+        told = f"{self.kind}: {self.looked_at}" + ("; no fault found" if self.healthy else "")
+        return tag("p", told) + table(rows, ("fault", "evidence", "remedy"))
+
     def text(self) -> str:
         """At most 100 columns."""
         from costmodel.explain.text import paragraph

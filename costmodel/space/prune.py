@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from costmodel.errors import NoCandidateError
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.legality import Rule, check_problem, rules_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,16 @@ class Rejections:
 
     def __iter__(self) -> Iterator[Rejection]:
         return (self[row] for row in range(len(self)))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Every rejected configuration with its rule, what it needs and what there is."""
+        import pandas as pd
+
+        frame = pd.DataFrame([config.as_dict() for config in self.configs])
+        frame["reason"] = [self.rules[int(rule)].name for rule in self.rule]
+        frame["needed"], frame["limit"] = self.needed, self.limit
+        frame["unit"] = [self.rules[int(rule)].unit for rule in self.rule]
+        return frame
 
     def counts(self) -> dict[str, int]:
         """How many configurations each rule rejected, most first."""
