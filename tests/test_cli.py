@@ -182,6 +182,56 @@ def test_a_misspelt_option_is_named_even_beside_good_sizes(monkeypatch, capsys):
     assert status == 2 and "--profle" in err and "--profile" in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["predict", "16", "16", *CHIP], "costmodel predict: Missing argument 'K'; see"),
+        (["nonsense"], "costmodel: No such command 'nonsense'; see costmodel --help"),
+        (["explain", "16", "16", "16", "--top", "0", *CHIP], "costmodel explain: Invalid value"),
+        (["profiles", "show"], "costmodel profiles show: Missing argument"),
+        (["explain", "16", "16", "16", *CHIP, "--plot", "shape.bmp"], "ending in .png"),
+        (["explain", "16", "16", "16", *CHIP, "--html", "shape.txt"], "ending in .html"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_status_2(monkeypatch, capsys, arguments, words):
+    status, err = failure(monkeypatch, capsys, *arguments)
+    assert status == 2 and err.count("\n") == 1 and words in err
+
+
+def test_a_command_that_ends_well_has_exit_status_0(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["costmodel", "profiles", "list"])
+    with pytest.raises(SystemExit) as stop:
+        frame.main()
+    assert stop.value.code == 0 and "h200-sxm" in capsys.readouterr().out
+
+
+def test_the_json_of_explain_and_doctor_has_these_fields_and_no_others():
+    found = json.loads(printed("explain", 512, 512, 8192, *CHIP, "--json"))
+    assert set(found) == {
+        "problem", "profile", "chip", "unit_name", "config", "time_us", "tflops", "peak_tflops",
+        "peak_share", "interval", "source", "calibrated", "bound", "roofline", "parts",
+        "resources", "work", "runners_up", "candidates", "rejections", "causes", "unknown",
+        "layers", "neighbours", "instead_of",
+    }  # fmt: skip
+    assert set(found["neighbours"][0]) == {
+        "knob", "value", "config", "time_us", "change", "bound", "rejection",
+    }  # fmt: skip
+    refused = json.loads(
+        printed("explain", 64, 64, 64, *CHIP, "--config", "tile 256x256x64 w8 s5", "--json")
+    )
+    assert set(refused) == {
+        "problem", "profile", "config", "rejected", "reason", "meaning", "needed", "limit",
+        "unit", "bound", "parts_bytes", "repairs", "causes",
+    }  # fmt: skip
+
+
+def test_explain_draws_its_pictures_and_its_page(tmp_path):
+    pytest.importorskip("matplotlib")
+    picture, page = tmp_path / "shape.svg", tmp_path / "shape.html"
+    printed("explain", 512, 512, 512, *CHIP, "--plot", picture, "--html", page)
+    assert picture.read_text().startswith("<?xml") and "</html>" in page.read_text()
+
+
 def test_a_size_that_is_no_number_is_a_usage_error(monkeypatch, capsys):
     status, err = failure(monkeypatch, capsys, "predict", "many", 16, 16, *CHIP)
     assert status == 2 and "Invalid value for 'M'" in err
