@@ -4,6 +4,9 @@
 """
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -81,6 +84,33 @@ def test_a_healthy_example_gets_a_clean_bill(name):
     found = diagnose(EXAMPLES / name)
     assert found.healthy and found.kind != "unknown", found.findings
     assert "no fault found" in found.text()
+
+
+COMPILE_THE_BEST = """
+from costmodel.compiler.witness import compile_offline
+from costmodel.doctor import diagnose
+from costmodel.predict import predict_best
+
+for shape, chip in (((4096, 4096, 4096), "h200-sxm"), ((512, 512, 8192), "h200-sxm"),
+                    ((1, 4096, 4096), "h200-sxm"), ((4096, 4096, 4096), "a100-sxm-80gb"),
+                    ((4096, 4096, 4096), "mi300x")):
+    best = predict_best(shape, chip, use_measured=False)
+    kernel = compile_offline(best.problem, best.config, best.profile)
+    for stage in ("ttgir", "ptx", "amdgcn"):
+        if stage in kernel.asm:
+            found = diagnose(kernel.asm[stage])
+            assert found.healthy, (chip, str(best.config), stage, found.findings)
+print("clean")
+"""
+
+
+def test_what_the_compiler_makes_of_the_best_configurations_gets_a_clean_bill():
+    pytest.importorskip("triton")
+    environment = os.environ | {"TRITON_INTERPRET": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE_THE_BEST], capture_output=True, text=True, env=environment
+    )
+    assert done.stdout.strip() == "clean", done.stderr[-2000:]
 
 
 def test_every_example_file_is_judged():
