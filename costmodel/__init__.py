@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from costmodel.config import ConfigTable as ConfigTable
     from costmodel.config import KernelConfig as KernelConfig
+    from costmodel.doctor.diagnose import diagnose as diagnose
+    from costmodel.dropin.autotune import autotune as autotune
     from costmodel.dropin.products import addmm as addmm
     from costmodel.dropin.products import explain_matmul as explain_matmul
     from costmodel.dropin.products import linear as linear
     from costmodel.dropin.products import matmul as matmul
+    from costmodel.dropin.pruner import triton_prune as triton_prune
     from costmodel.errors import CostModelError as CostModelError
     from costmodel.learning.evaluate import evaluate as evaluate
     from costmodel.learning.train import train as train
@@ -45,8 +48,10 @@ _HOMES = {
     "KernelConfig": "config",
     "Prediction": "predict",
     "addmm": "dropin.products",
+    "autotune": "dropin.autotune",
     "candidates": "space.candidates",
     "detect_profile": "profile",
+    "diagnose": "doctor.diagnose",
     "estimate": "physics.estimate",
     "evaluate": "learning.evaluate",
     "explain_matmul": "dropin.products",
@@ -60,6 +65,7 @@ _HOMES = {
     "predict_many": "predict",
     "prune": "space.prune",
     "train": "learning.train",
+    "triton_prune": "dropin.pruner",
     "tune": "measure.tune",
 }
 __all__ = sorted([*_HOMES, "__version__"])

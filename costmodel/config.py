@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any, overload
@@ -66,6 +67,32 @@ class KernelConfig:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    @classmethod
+    def parse(cls, text: str) -> KernelConfig:
+        """Read what ``str`` writes. A knob that the text leaves out has the field's default.
+
+        >>> KernelConfig.parse("split_k 64x64x128 w4 s6 g8 split2").split_k
+        2
+
+        Raises ``ConfigError`` for a word that is no knob.
+        """
+        template, *words = text.split() or [""]
+        sizes = re.fullmatch(r"(\d+)x(\d+)x(\d+)", words[0]) if words else None
+        if sizes is None:
+            raise ConfigError(
+                f"a configuration reads 'tile 128x128x64 w8 s3 g8': {text!r} has no blocks "
+                "behind its template"
+            )
+        knobs: dict[str, Any] = {}
+        for word in words[1:]:
+            found = re.fullmatch(r"([a-z]+)(\d*)", word)
+            name = _WORDS.get(found.group(1)) if found else None
+            if found is None or name is None or (name == "swap") == bool(found.group(2)):
+                raise ConfigError(f"{word!r} in {text!r} is no knob; known: {', '.join(_WORDS)}")
+            knobs[name] = True if name == "swap" else int(found.group(2))
+        m, n, k = (int(size) for size in sizes.groups())
+        return cls(template, m, n, k, **knobs)
+
     def __str__(self) -> str:
         text = f"{self.template} {self.block_m}x{self.block_n}x{self.block_k}"
         if self.num_warps is not None:
@@ -88,6 +115,11 @@ class KernelConfig:
 KNOBS: tuple[str, ...] = tuple(f.name for f in fields(KernelConfig))
 #: knobs that a chip may lack
 OPTIONAL_KNOBS = {"group_m", "num_warps", "num_stages", "load_bits"}
+#: how ``str`` abbreviates the knobs behind the blocks
+_WORDS = {
+    "w": "num_warps", "s": "num_stages", "g": "group_m", "split": "split_k", "swap": "swap",
+    "epi": "epilogue_parts", "load": "load_bits",
+}  # fmt: skip
 
 
 class ConfigTable:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import textwrap
 
 from costmodel.errors import CostModelError
+from costmodel.explain.layers import us
 from costmodel.explain.report import report
-from costmodel.explain.text import WIDTH, us
+from costmodel.explain.text import WIDTH
 from costmodel.predict import Prediction, predict_best
 from costmodel.problem import Gemm
 

@@ -102,6 +102,14 @@ class Prediction:
 
         return str(report(self).text())
 
+    def _repr_html_(self) -> str:
+        from costmodel.markup import table, tag
+
+        flop = self.problem.flops / 1e6
+        first = (self.ranking[row] for row in range(min(5, len(self.ranking))))
+        rows = [(str(row.config), row.time_us, flop / row.time_us, row.bound) for row in first]
+        return tag("p", self) + table(rows, ("configuration", "us", "TFLOPS", "bound"))
+
     def as_dict(self, top: int = 5) -> dict[str, Any]:
         """The answer as plain values, with the first ``top`` of the ranking."""
         return {

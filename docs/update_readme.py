@@ -1,7 +1,9 @@
-"""Bring README.md's figures up to date: ``python docs/update_readme.py [--check]``.
+"""Bring the pages' figures up to date: ``python docs/update_readme.py [--check | --pages]``.
 
-Runs the example and puts its true output below it, judges the ranker on the held-out shapes, and
-writes the scorecard, its JSON and the pictures. ``--check`` only compares the example's output.
+Runs the example of README.md and README.zh-CN.md and puts its true output below it, judges the
+ranker on the held-out shapes, and writes the scorecard, its JSON and the pictures; the guide's
+figure of other people's lists comes from its JSON. ``--check`` only compares what the pages say,
+``--pages`` writes them from the JSON files that are there.
 """
 
 from __future__ import annotations
@@ -15,77 +17,129 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-README = ROOT / "README.md"
+GUIDE = ROOT / "docs" / "guide.md"
+#: page -> the words of its scorecard
+PAGES = {ROOT / "README.md": "en", ROOT / "README.zh-CN.md": "zh"}
 EXAMPLE = re.compile(r"```python\n(.*?)```\n<!-- example output -->\n```\n(.*?)```", re.DOTALL)
 SCORECARD = re.compile(r"<!-- scorecard -->\n.*?(?=\n!\[)", re.DOTALL)
+_OUTPUT = "<!-- example output -->\n```\n"
+LISTS = re.compile(r"<!-- lists:6 -->.*?<!-- /lists -->", re.DOTALL)
 SCORES = ROOT / "data" / "results" / "scorecard_h200-sxm.json"
+PRUNED = ROOT / "data" / "results" / "prune_of_lists_h200-sxm.json"
+
+WORDS = {
+    "en": {
+        "head": "| chosen by | measured | geometric mean | 10th percentile | worst |",
+        "first": "first choice",
+        "best_of": "best of {}",
+        "physics": "physics estimate alone",
+        "starting_table": "starting-block table",
+        "random": "random choice, expected",
+        "below": "Five worst first choices: {worst}. Kendall's tau {tau:.3f}; pruning kept the "
+        "best on {recall:.0%} of the shapes; predicted times are off by {error:.1%} in the "
+        "median, and the 90 % interval holds {coverage:.0%}. Against cuBLAS on the same shapes, "
+        "ratios capped at 1.5: the best measured configuration {best:.3f} (worst {best_min:.3f}), "
+        "the first choice {first:.3f} (worst {first_min:.3f}).",
+    },
+    "zh": {
+        "head": "| 选择方式 | 测量个数 | 几何平均 | 第 10 百分位 | 最差 |",
+        "first": "首选",
+        "best_of": "前 {} 个中最好",
+        "physics": "仅物理估计",
+        "starting_table": "起始分块表",
+        "random": "随机选择(期望)",
+        "below": "最差的五个首选:{worst}。Kendall's tau {tau:.3f};剪枝后最优配置仍在的形状占 "
+        "{recall:.0%};预测时间的相对误差中位数 {error:.1%},90 % 区间覆盖 {coverage:.0%}。与 cuBLAS "
+        "相比(比值以 1.5 封顶):测得的最好配置 {best:.3f}(最差 {best_min:.3f}),首选 "
+        "{first:.3f}(最差 {first_min:.3f})。",
+    },
+}
 
 
-def example_output(text: str) -> tuple[str, str]:
+def example_output(text: str, name: str) -> tuple[str, str]:
     """What the first Python example prints now, and what the page says it prints."""
     found = EXAMPLE.search(text)
     if found is None:
-        raise SystemExit("README.md has no example with an output block")
+        raise SystemExit(f"{name} has no example with an output block")
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(found.group(1), "README.md", "exec"), {})  # noqa: S102  (our own page)
+        exec(compile(found.group(1), name, "exec"), {})  # noqa: S102  (our own page)
     return printed.getvalue(), found.group(2)
 
 
-def scorecard_table(card: dict[str, Any]) -> str:
+def scorecard_table(card: dict[str, Any], language: str) -> str:
     """The scorecard as Markdown: no mean without its worst case beside it."""
-    rows = ["| chosen by | measured | geometric mean | 10th percentile | worst |"]
-    rows.append("|---|---|---|---|---|")
+    words = WORDS[language]
+    rows = [words["head"], "|---|---|---|---|---|"]
 
     def row(name: str, count: str, figures: dict[str, float]) -> None:
         cells = (f"{figures[key]:.3f}" for key in ("geomean", "p10", "min"))
         rows.append(f"| {name} | {count} | " + " | ".join(cells) + " |")
 
     for count, figures in card["top"].items():
-        row("**costmodel**", "first choice" if count == "1" else f"best of {count}", figures)
-    names = {
-        "physics": "physics estimate alone",
-        "starting_table": "starting-block table",
-        "random": "random choice, expected",
-    }
-    for key, name in names.items():
-        row(name, "first choice", card["baselines"][key])
-    worst = "; ".join(f"{w['problem']} {w['share']:.3f}" for w in card["worst"])
+        told = words["first"] if count == "1" else words["best_of"].format(count)
+        row("**costmodel**", told, figures)
+    for key in ("physics", "starting_table", "random"):
+        row(words[key], words["first"], card["baselines"][key])
     vendor = card["against_vendor"]
-    return "\n".join(rows) + (
-        f"\n\nFive worst first choices: {worst}. Kendall's tau {card['kendall_tau']:.3f}; pruning "
-        f"kept the best on {card['prune_recall']:.0%} of the shapes; predicted times are off by "
-        f"{card['median_time_error']:.1%} in the median, and the 90 % interval holds "
-        f"{card['interval_coverage']:.0%}. Against cuBLAS on the same shapes, ratios capped at "
-        f"1.5: the best measured configuration {vendor['best_measured']['geomean']:.3f} (worst "
-        f"{vendor['best_measured']['min']:.3f}), the first choice "
-        f"{vendor['first_choice']['geomean']:.3f} (worst {vendor['first_choice']['min']:.3f}).\n"
+    below = words["below"].format(
+        worst="; ".join(f"{w['problem']} {w['share']:.3f}" for w in card["worst"]),
+        tau=card["kendall_tau"], recall=card["prune_recall"], error=card["median_time_error"],
+        coverage=card["interval_coverage"], best=vendor["best_measured"]["geomean"],
+        best_min=vendor["best_measured"]["min"], first=vendor["first_choice"]["geomean"],
+        first_min=vendor["first_choice"]["min"],
+    )  # fmt: skip
+    return "\n".join(rows) + f"\n\n{below}\n"
+
+
+def lists_sentence(found: dict[str, Any]) -> str:
+    """What the first few of other people's lists hold."""
+    first, six = found["first"]["1"], found["first"]["6"]
+    count = found["lists"]
+    best = (
+        f"on {count} of {count} shapes" if six["min"] == 1 else
+        f"in geometric mean {six['geomean']:.3f} of it ({six['min']:.3f} at worst)"
+    )  # fmt: skip
+    return (
+        f"<!-- lists:6 -->{best}; the first choice reached {first['geomean']:.3f} of it in "
+        f"geometric mean, {first['min']:.3f} at worst<!-- /lists -->"
     )
+
+
+def refreshed(card: dict[str, Any], pruned: dict[str, Any]) -> dict[Path, str]:
+    """Every page as it should be."""
+    pages = {}
+    for page, language in PAGES.items():
+        text = page.read_text(encoding="utf-8")
+        new, _ = example_output(text, page.name)
+        text = EXAMPLE.sub(
+            lambda m, new=new: f"```python\n{m.group(1)}```\n{_OUTPUT}{new}```", text
+        )
+        table = scorecard_table(card, language)
+        pages[page] = SCORECARD.sub(lambda _, t=table: f"<!-- scorecard -->\n{t}", text)
+    sentence = lists_sentence(pruned)
+    pages[GUIDE] = LISTS.sub(lambda _: sentence, GUIDE.read_text(encoding="utf-8"))
+    return pages
 
 
 def main() -> None:
-    """Update the page, or check its example."""
-    text = README.read_text(encoding="utf-8")
-    new, old = example_output(text)
-    if "--check" in sys.argv:
-        if new != old:
-            raise SystemExit(f"README.md's example prints now:\n{new}\nthe page says:\n{old}")
-        return
-    from costmodel.explain.plots import predicted_against_measured, share_over_measured
-    from costmodel.learning.evaluate import evaluate
+    """Update the pages, or check them."""
+    if not {"--check", "--pages"} & set(sys.argv):
+        from costmodel.explain.plots import predicted_against_measured, share_over_measured
+        from costmodel.learning.evaluate import evaluate
 
-    card = evaluate()
-    images = ROOT / "docs" / "images"
-    predicted_against_measured(card, images / "predicted_against_measured.png")
-    share_over_measured(card, images / "share_over_measured.png")
-    figures = card.as_dict()
-    SCORES.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    text = EXAMPLE.sub(
-        lambda m: f"```python\n{m.group(1)}```\n<!-- example output -->\n```\n{new}```", text
-    )
-    table = scorecard_table(figures)
-    text = SCORECARD.sub(lambda _: f"<!-- scorecard -->\n{table}", text)
-    README.write_text(text, encoding="utf-8")
+        card = evaluate()
+        images = ROOT / "docs" / "images"
+        predicted_against_measured(card, images / "predicted_against_measured.png")
+        share_over_measured(card, images / "share_over_measured.png")
+        SCORES.write_text(json.dumps(card.as_dict(), indent=1) + "\n", encoding="utf-8")
+    figures, pruned = (json.loads(path.read_text(encoding="utf-8")) for path in (SCORES, PRUNED))
+    for page, text in refreshed(figures, pruned).items():
+        old = page.read_text(encoding="utf-8")
+        if "--check" not in sys.argv:
+            page.write_text(text, encoding="utf-8")
+        elif text != old:
+            raise SystemExit(f"{page.name} says other than its sources; it should read:\n{text}")
 
 
 if __name__ == "__main__":

@@ -97,9 +97,50 @@ def test_explain_as_json_holds_bound_and_causes():
     assert all(set(c) == {"name", "evidence", "remedy"} for c in found["causes"])
 
 
+def test_explain_with_a_forced_knob_prices_it():
+    found = json.loads(printed("explain", 512, 512, 8192, *CHIP, "--set", "num_stages=5", "--json"))
+    assert " s5 " in found["config"] and found["instead_of"]["time_us"] <= found["time_us"]
+    assert [layer["name"] for layer in found["layers"]] == [
+        "hardware_mapping", "data_scheduling", "compute_pipeline",
+    ]  # fmt: skip
+    text = printed("explain", 512, 512, 8192, *CHIP, "--config", "tile 128x128x64 w8 s4")
+    assert "forced         tile 128x128x64 w8 s4 g8" in text and narrow(text)
+
+
+def test_explain_of_a_configuration_that_does_not_fit_says_so_and_exits_with_0():
+    asked = ("explain", 4096, 4096, 4096, *CHIP, "--config", "tile 256x256x64 w8 s5")
+    # (256 + 256) x 64 x 2 bytes x 5 stages
+    assert "needs 327680 of 232448 bytes, 95232 too many" in " ".join(printed(*asked).split())
+    found = json.loads(printed(*asked, "--json"))
+    assert found["rejected"] and found["causes"][0]["name"] == "shared_memory"
+    assert found["bound"] in ("compute", "memory", "latency")
+
+
 def test_explain_prints_the_prediction_explained():
     text = printed("explain", 512, 512, 8192, *CHIP)
     assert text.rstrip("\n") == predict_best((512, 512, 8192), "h200-sxm").explain()
+
+
+# --- doctor --------------------------------------------------------------------------------
+
+
+def test_doctor_reads_a_text_from_stdin_and_names_the_fault():
+    text = "out of resource: shared memory, Required: 262144, Hardware limit: 232448. Reducing"
+    result = run("doctor", "-", answer=text)
+    assert result.exit_code == 0 and narrow(result.stdout)
+    assert "out_of_shared_memory" in result.stdout and "29696 too many" in result.stdout
+    found = json.loads(run("doctor", "--json", answer=text).stdout)
+    assert found["kind"] == "error text" and not found["healthy"]
+
+
+def test_doctor_judges_a_configuration_for_a_problem():
+    found = json.loads(
+        printed(
+            "doctor", "--config", "tile 128x256x64 w4 s3", "--problem", "4096x4096x4096", *CHIP,
+            "--json",
+        )
+    )  # fmt: skip
+    assert "spill" in [cause["name"] for cause in found["findings"]]
 
 
 # --- errors --------------------------------------------------------------------------------
@@ -120,6 +161,11 @@ def test_explain_prints_the_prediction_explained():
             "cannot run",
         ),
         (["profiles", "show", "none.toml"], "none.toml: cannot be read"),
+        (["explain", "16", "16", "16", *CHIP, "--set", "stages=3"], "unknown knob 'stages'"),
+        (["explain", "16", "16", "16", *CHIP, "--config", "tile 16"], "has no blocks"),
+        (["doctor", "none.txt"], "there is no file none.txt"),
+        (["doctor", "--config", "tile 64x64x64"], "give problem and profile too"),
+        (["doctor", "--config", "tile 64x64x64", "--problem", "64"], "reads 4096x4096x4096"),
         (["train", "none.jsonl"], "none.jsonl"),
         (["evaluate", "--runs", "none.jsonl"], "none.jsonl"),
         (["evaluate", "--profile", "h999"], "unknown profile 'h999'"),
@@ -134,6 +180,56 @@ def test_an_error_is_one_line_on_stderr_and_exit_status_2(monkeypatch, capsys, a
 def test_a_misspelt_option_is_named_even_beside_good_sizes(monkeypatch, capsys):
     status, err = failure(monkeypatch, capsys, "predict", 16, 16, 16, "--profle", "h200-sxm")
     assert status == 2 and "--profle" in err and "--profile" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["predict", "16", "16", *CHIP], "costmodel predict: Missing argument 'K'; see"),
+        (["nonsense"], "costmodel: No such command 'nonsense'; see costmodel --help"),
+        (["explain", "16", "16", "16", "--top", "0", *CHIP], "costmodel explain: Invalid value"),
+        (["profiles", "show"], "costmodel profiles show: Missing argument"),
+        (["explain", "16", "16", "16", *CHIP, "--plot", "shape.bmp"], "ending in .png"),
+        (["explain", "16", "16", "16", *CHIP, "--html", "shape.txt"], "ending in .html"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_status_2(monkeypatch, capsys, arguments, words):
+    status, err = failure(monkeypatch, capsys, *arguments)
+    assert status == 2 and err.count("\n") == 1 and words in err
+
+
+def test_a_command_that_ends_well_has_exit_status_0(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["costmodel", "profiles", "list"])
+    with pytest.raises(SystemExit) as stop:
+        frame.main()
+    assert stop.value.code == 0 and "h200-sxm" in capsys.readouterr().out
+
+
+def test_the_json_of_explain_and_doctor_has_these_fields_and_no_others():
+    found = json.loads(printed("explain", 512, 512, 8192, *CHIP, "--json"))
+    assert set(found) == {
+        "problem", "profile", "chip", "unit_name", "config", "time_us", "tflops", "peak_tflops",
+        "peak_share", "interval", "source", "calibrated", "bound", "roofline", "parts",
+        "resources", "work", "runners_up", "candidates", "rejections", "causes", "unknown",
+        "layers", "neighbours", "instead_of",
+    }  # fmt: skip
+    assert set(found["neighbours"][0]) == {
+        "knob", "value", "config", "time_us", "change", "bound", "rejection",
+    }  # fmt: skip
+    refused = json.loads(
+        printed("explain", 64, 64, 64, *CHIP, "--config", "tile 256x256x64 w8 s5", "--json")
+    )
+    assert set(refused) == {
+        "problem", "profile", "config", "rejected", "reason", "meaning", "needed", "limit",
+        "unit", "bound", "parts_bytes", "repairs", "causes",
+    }  # fmt: skip
+
+
+def test_explain_draws_its_pictures_and_its_page(tmp_path):
+    pytest.importorskip("matplotlib")
+    picture, page = tmp_path / "shape.svg", tmp_path / "shape.html"
+    printed("explain", 512, 512, 512, *CHIP, "--plot", picture, "--html", page)
+    assert picture.read_text().startswith("<?xml") and "</html>" in page.read_text()
 
 
 def test_a_size_that_is_no_number_is_a_usage_error(monkeypatch, capsys):

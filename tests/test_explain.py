@@ -10,8 +10,8 @@ import pytest
 
 from costmodel.config import KernelConfig
 from costmodel.explain.causes import causes
+from costmodel.explain.layers import us
 from costmodel.explain.report import report
-from costmodel.explain.text import us
 from costmodel.physics.estimate import estimate
 from costmodel.predict import predict_best
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module, metadata
+from typing import NoReturn
 
 import typer
 
@@ -21,6 +22,7 @@ app = typer.Typer(
 #: importing one registers its commands, in the order of the help
 COMMANDS = (
     "predicting",
+    "doctor",
     "tuning",
     "ladder",
     "measuring",
@@ -48,12 +50,30 @@ def _frame(
     """Options before the command."""
 
 
+#: wrong use of a command; typer carries its own copy of click, or uses an installed one
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
 def main() -> None:
-    """Entry point: our own errors become one line and exit status 2."""
+    """Entry point: our own errors, and wrong use, become one line and exit status 2."""
     for name in COMMANDS:
         import_module(f"costmodel.cli.{name}")
     try:
-        app()
+        sys.exit(app(standalone_mode=False, prog_name="costmodel") or 0)
     except CostModelError as error:
-        typer.echo(f"costmodel: {' '.join(str(error).split())}", err=True)
-        sys.exit(2)
+        _refuse("costmodel", str(error))
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help
+            error.show()  # type: ignore[attr-defined]
+            sys.exit(2)
+        context = getattr(error, "ctx", None)
+        where = context.command_path if context else "costmodel"
+        told = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+        _refuse(where, f"{told}; see {where} --help")
+    except typer.Abort:
+        sys.exit(1)
+
+
+def _refuse(where: str, told: str) -> NoReturn:
+    typer.echo(f"{where}: {' '.join(told.split())}", err=True)
+    sys.exit(2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,7 @@ import typer
 from costmodel.cli.app import app
 from costmodel.cli.problem import AsJson, Layout, ProblemCommand, Profile, problem_of
 from costmodel.cli.show import print_json, print_table, working
-from costmodel.errors import CostModelError
+from costmodel.explain.theme import check_plot_file
 
 if TYPE_CHECKING:
     from costmodel.measure.rungs import Ladder
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
 RUNG_COLUMNS = (
     "rung", "change", "TFLOPS", "peak (gap)", "vendor (gap)", "gain", "error", "tried",
 )  # fmt: skip
-
-
-#: endings of pictures that matplotlib writes everywhere
-PICTURES = (".png", ".svg", ".pdf")
 
 
 @app.command(cls=ProblemCommand)
@@ -67,13 +62,8 @@ def ladder(
     """  # fmt: skip
     from costmodel.measure.climb import ladder as climb
 
-    if plot is not None and importlib.util.find_spec("matplotlib") is None:
-        raise CostModelError("pictures need matplotlib: install the package's extra 'plot'")
-    if plot is not None and not (plot.suffix in PICTURES and plot.parent.is_dir()):
-        raise CostModelError(
-            f"{plot} cannot be drawn: name a file in a folder that exists, ending in "
-            f"{', '.join(PICTURES)}"
-        )
+    if plot is not None:
+        check_plot_file(plot)
     problem = problem_of(m, n, k, dtype, layout, 1)
     with working(f"measuring {problem}") as doing:
         result = climb(

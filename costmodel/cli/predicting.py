@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +24,8 @@ from costmodel.cli.problem import (
     problem_of,
 )
 from costmodel.cli.show import print_json, print_table
+from costmodel.explain.theme import ENDINGS, check_plot_file
+from costmodel.predict import Prediction
 
 Top = Annotated[int, typer.Option(min=1, help="Configurations to list.")]
 
@@ -102,25 +105,63 @@ def explain(
     beta: Beta = 0.0,
     precision: Precision = None,
     top: Top = 3,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Force a knob, such as num_stages=5 (repeatable)."),
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option(help="Start from this one: 'tile 128x128x64 w8 s4'.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="File for the pictures, such as shape.png.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="File for the whole report as one HTML page.")
+    ] = None,
     compile_it: Annotated[
         bool, typer.Option("--compile", help="Compile it, with no GPU: predicted beside actual.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Why that configuration, what bounds it, and what keeps the shape from the roofline.
+    """Why that configuration, what bounds it, what each knob would change, and what it costs to
+    force one.
 
-    Example: `costmodel explain 512 512 8192 --profile h200-sxm`
-    """
+    Example: `costmodel explain 512 512 8192 --profile h200-sxm --set num_stages=5`
+    """  # fmt: skip
+    from costmodel.config import KernelConfig
+    from costmodel.explain.knobs import changed, forced, parse_settings
+    from costmodel.explain.rejected import RejectedReport
     from costmodel.explain.report import report
     from costmodel.predict import predict_best
 
-    prediction = predict_best(
+    for file, endings in ((plot, ENDINGS), (html, (".html",))):
+        if file is not None:
+            check_plot_file(file, endings)
+    best = prediction = predict_best(
         problem_of(
             m, n, k, dtype, layout, batch, epilogue=epilogue, beta=beta, precision=precision
         ),
         profile,
     )
-    found = report(prediction, top=top)
+    knobs = parse_settings(settings or [])
+    if config or knobs:
+        wanted = changed(KernelConfig.parse(config) if config else best.config, knobs)
+        answer = forced(best, wanted)
+        if not isinstance(answer, Prediction):
+            refused = RejectedReport.of(best, answer)
+            print_json(refused.as_dict()) if as_json else typer.echo(refused.text())
+            return
+        prediction = answer
+    instead = None if prediction is best else best
+    found = report(prediction, top=top, best=instead)
+    if plot is not None:
+        from costmodel.explain.pictures import overview
+
+        overview(prediction, plot)
+    if html is not None:
+        from costmodel.explain.page import write_page
+
+        write_page(prediction, html, instead)
     actual = None
     if compile_it:
         from costmodel.explain.compiled import compiled

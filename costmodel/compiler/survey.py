@@ -338,8 +338,8 @@ def _facts(text: str) -> dict[str, Any]:
     }
 
 
-def _ptxas_facts(ptx: str) -> dict[str, int]:
-    """Registers and bytes of spill stores, as ``ptxas -v`` of Triton's own wheel says.
+def ptxas_report(ptx: str) -> str:
+    """What ``ptxas -v`` of Triton's own wheel prints for a kernel.
 
     Raises ``RuntimeError`` where ptxas refuses the code.
     """
@@ -354,9 +354,14 @@ def _ptxas_facts(ptx: str) -> dict[str, int]:
         source.write_text(ptx, encoding="utf-8")
         command = [tool.path, "-v", f"--gpu-name={name}", str(source), "-o", f"{folder}/out"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    log = done.stderr
     if done.returncode:
-        raise RuntimeError(log.strip())
+        raise RuntimeError(done.stderr.strip())
+    return done.stderr
+
+
+def _ptxas_facts(ptx: str) -> dict[str, int]:
+    """Registers and bytes of spill stores a thread."""
+    log = ptxas_report(ptx)
     registers = re.search(r"Used (\d+) registers", log)
     spill = re.search(r"(\d+) bytes spill stores", log)
     return {

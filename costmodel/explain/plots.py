@@ -1,4 +1,4 @@
-"""Pictures (matplotlib): each function takes results and a file; fit for print and screen."""
+"""Pictures of scorecards and ladders (matplotlib): each takes results, and a file or None."""
 
 from __future__ import annotations
 
@@ -7,40 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from costmodel.explain.theme import COLOURS, Picture, finished, new_figure
+
 if TYPE_CHECKING:
     from costmodel.learning.evaluate import Scorecard
     from costmodel.measure.rungs import Ladder
 
-#: Okabe and Ito's palette, told apart by the colour-blind and in grey
-COLOURS = {"model": "#0072B2", "physics": "#D55E00", "random": "#999999", "ideal": "#000000"}
-_SIZE = (6.4, 4.0)
-_DPI = 150
+Path = str | os.PathLike[str] | None
 #: room above the highest bar or line, for the legend
 _HEADROOM = 1.22
 
 
-def _figure() -> tuple[Any, Any]:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=_SIZE, layout="constrained")
-    axes.grid(True, which="major", linewidth=0.4, alpha=0.5)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
-def _save(figure: Any, path: str | os.PathLike[str]) -> None:
-    from matplotlib import pyplot
-
-    figure.savefig(path, dpi=_DPI)
-    pyplot.close(figure)
-
-
-def predicted_against_measured(card: Scorecard, path: str | os.PathLike[str]) -> None:
+def predicted_against_measured(card: Scorecard, path: Path = None) -> Picture:
     """Every configuration of the held-out shapes: predicted against measured time, in us."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     measured = np.concatenate([j.group.time_us[j.order] for j in card.judged])
     predicted = np.concatenate([j.predicted_us for j in card.judged])
     axes.loglog(measured, predicted, ".", ms=1.2, alpha=0.25, color=COLOURS["random"],
@@ -59,12 +39,12 @@ def predicted_against_measured(card: Scorecard, path: str | os.PathLike[str]) ->
     for handle in legend.legend_handles:
         handle.set_alpha(1)
         handle.set_markersize(4)
-    _save(figure, path)
+    return finished(figure, path)
 
 
-def share_over_measured(card: Scorecard, path: str | os.PathLike[str]) -> None:
+def share_over_measured(card: Scorecard, path: Path = None) -> Picture:
     """Share of the exhaustive best over how many configurations are measured."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     most = 32
     counts = np.arange(1, most + 1)
     shares = np.array([_running_shares(j.group.time_us[j.order], j.best_us, most)
@@ -80,7 +60,7 @@ def share_over_measured(card: Scorecard, path: str | os.PathLike[str]) -> None:
     axes.set_ylabel("share of the exhaustive best")
     axes.set_title(f"{len(card.judged)} shapes never trained on")
     axes.legend(loc="lower right", frameon=False)
-    _save(figure, path)
+    return finished(figure, path)
 
 
 def _running_shares(times: Any, best: float, most: int) -> Any:
@@ -90,13 +70,13 @@ def _running_shares(times: Any, best: float, most: int) -> Any:
     return np.minimum(best / running, 1.0)
 
 
-def ladder_picture(ladder: Ladder, path: str | os.PathLike[str]) -> None:
+def ladder_picture(ladder: Ladder, path: Path = None) -> Picture:
     """A bar a rung with its TFLOPS, grey where the old value was kept; vendor and peak as lines.
 
     Where memory bounds the problem its roofline is the ceiling of the picture. The
     file's ending says in which format.
     """
-    figure, axes = _figure()
+    figure, axes = new_figure()
     axes.grid(False, axis="x")
     axes.set_axisbelow(True)
     rates = [ladder.rate(rung.time_us) for rung in ladder.rungs]
@@ -122,7 +102,7 @@ def ladder_picture(ladder: Ladder, path: str | os.PathLike[str]) -> None:
     title = f"{ladder.problem} on {ladder.profile.name}, a variable a rung (grey: nothing gained)"
     axes.set_title(title, fontsize=9)
     axes.legend(loc="upper left", frameon=False, ncols=3, fontsize=7)
-    _save(figure, path)
+    return finished(figure, path)
 
 
 def _rate_text(rate: float) -> str:

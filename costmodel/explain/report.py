@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from costmodel.config import ConfigTable
-from costmodel.explain.causes import Cause, causes, last_round_fill
+from costmodel.explain.case import Cause, last_round_fill
+from costmodel.explain.causes import causes
+from costmodel.explain.knobs import Neighbour, neighbours
+from costmodel.explain.layers import Layer, Row, layers
 from costmodel.physics.estimate import EstimateColumns, estimate_columns
 from costmodel.physics.roofline import copy_bandwidth_gb_s, peak_of
 from costmodel.physics.traffic import beyond_l2_us
@@ -138,10 +141,21 @@ class Report:
     rejections: tuple[RejectionGroup, ...]
     causes: tuple[Cause, ...]
     unknown: tuple[str, ...]
+    layers: tuple[Layer, ...]
+    neighbours: tuple[Neighbour, ...]
+    #: where the configuration was forced: the one that would have been chosen, and its time
+    instead_of: RunnerUp | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Nested plain values, as ``costmodel explain --json`` prints them."""
-        return asdict(self)
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name in ("roofline", "parts", "resources", "work"):
+            found[name] = asdict(found[name])
+        for name in ("runners_up", "rejections", "causes", "neighbours"):
+            found[name] = [asdict(item) for item in found[name]]
+        found["layers"] = [layer.as_dict() for layer in self.layers]
+        found["instead_of"] = asdict(self.instead_of) if self.instead_of else None
+        return found
 
     def text(self) -> str:
         """Plain text of at most 100 columns, without colour codes."""
@@ -150,8 +164,11 @@ class Report:
         return render(self)
 
 
-def report(prediction: Prediction, *, top: int = 3) -> Report:
-    """Explain a prediction, with the ``top`` best configurations that were not chosen."""
+def report(prediction: Prediction, *, top: int = 3, best: Prediction | None = None) -> Report:
+    """Explain a prediction, with the ``top`` best configurations that were not chosen.
+
+    ``best`` is the prediction without force, where this one's configuration was forced.
+    """
     problem, profile = prediction.problem, prediction.profile
     physics = estimate_columns(problem, ConfigTable.of(prediction.config), profile)
     peak = peak_of(problem, profile)
@@ -178,6 +195,11 @@ def report(prediction: Prediction, *, top: int = 3) -> Report:
         rejections=_rejected(prediction.rejections),
         causes=causes(prediction),
         unknown=unknown_figures(profile),
+        layers=layers(Row(problem, prediction.config, profile, physics)),
+        neighbours=neighbours(prediction),
+        instead_of=None
+        if best is None
+        else RunnerUp(str(best.config), best.time_us, best.time_us / prediction.time_us - 1.0),
     )
 
 

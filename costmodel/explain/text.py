@@ -5,10 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from costmodel.explain.report import Report, Resources
+from costmodel.explain.layers import us
+from costmodel.explain.report import Report
 
 WIDTH = 100
-_INDENT = 14
+_INDENT = 15
 
 #: how the answer was found, for reading
 SOURCES = {
@@ -22,10 +23,30 @@ SOURCES = {
 def render(report: Report) -> str:
     """All sections, wrapped to ``WIDTH`` columns."""
     lines = [f"{report.problem} on {report.profile} ({report.chip})", ""]
-    for section in (_answer, _physics, _cut, _others, _rejections, _causes, _unknown):
+    for section in (_answer, _physics):
         for label, sentence in section(report):
-            lines += _paragraph(label, sentence)
+            lines += paragraph(label, sentence)
+    for number, layer in enumerate(report.layers, start=1):
+        lines += ["", f"{number}. {layer.title}"]
+        for label, sentence in layer.lines:
+            lines += paragraph(label, sentence)
+    lines += ["", f"{len(report.layers) + 1}. adaptation: one knob at a time"]
+    for label, sentence in _knobs(report):
+        lines += paragraph(label, sentence)
+    lines.append("")
+    for section in (_others, _rejections, _causes, _unknown):
+        for label, sentence in section(report):
+            lines += paragraph(label, sentence)
     return "\n".join(lines)
+
+
+def _knobs(r: Report) -> Iterator[tuple[str, str]]:
+    by_knob: dict[str, list[str]] = {}
+    for near in r.neighbours:
+        effect = f"cannot run ({near.rejection})" if near.change is None else f"{near.change:+.1%}"
+        by_knob.setdefault(near.knob, []).append(f"{near.value} {effect}")
+    for knob, effects in by_knob.items():
+        yield knob, "; ".join(effects)
 
 
 def _unknown(r: Report) -> Iterator[tuple[str, str]]:
@@ -33,7 +54,8 @@ def _unknown(r: Report) -> Iterator[tuple[str, str]]:
         yield "unknown", "the profile does not know " + "; ".join(r.unknown)
 
 
-def _paragraph(label: str, sentence: str) -> list[str]:
+def paragraph(label: str, sentence: str) -> list[str]:
+    """A label and its sentence, wrapped beside it."""
     head = f"{label:<{_INDENT}}"
     return textwrap.wrap(
         head + sentence, WIDTH, subsequent_indent=" " * _INDENT,
@@ -43,7 +65,13 @@ def _paragraph(label: str, sentence: str) -> list[str]:
 
 def _answer(r: Report) -> Iterator[tuple[str, str]]:
     low, high = r.interval
-    yield "chosen", r.config
+    yield "forced" if r.instead_of else "chosen", r.config
+    if r.instead_of:
+        yield (
+            "instead of",
+            f"{r.instead_of.config}: {us(r.instead_of.time_us)}; forcing costs "
+            f"{r.time_us / r.instead_of.time_us - 1.0:+.1%}",
+        )
     yield (
         "time",
         f"{us(r.time_us)}, 90% between {us(low)} and {us(high)}; {SOURCES.get(r.source, r.source)}",
@@ -70,59 +98,7 @@ def _physics(r: Report) -> Iterator[tuple[str, str]]:
     if parts.dram_wait_us:
         pieces.append(f"waiting for DRAM {us(parts.dram_wait_us)}")
     yield "physics says", f"{us(parts.total_us)} = {' + '.join(pieces)}"
-    yield (
-        "in the loop",
-        f"alone, arithmetic would take {us(parts.loop_arithmetic_us)}, memory "
-        f"{us(parts.loop_memory_us)}, loads that the pipeline does not cover "
-        f"{us(parts.loop_latency_us)}",
-    )
 
-
-def _cut(r: Report) -> Iterator[tuple[str, str]]:
-    res, work, unit = r.resources, r.work, r.unit_name
-    yield (
-        "resources",
-        _memories(res)
-        if res.memories
-        else f"{res.shared_bytes} of {res.shared_limit_bytes} bytes of SRAM, {res.registers} of "
-        f"{res.registers_limit} registers a thread"
-        + (f" ({res.spilled} spilled)" if res.spilled else "")
-        + f"; {res.blocks_per_unit} block{_s(res.blocks_per_unit)} a {unit}, limited by "
-        f"{res.limiter.replace('_', ' ')}; {res.instruction}",
-    )
-    split = f", {work.programs} programs" if work.programs != work.tiles else ""
-    yield (
-        "work",
-        f"{work.tiles} tile{_s(work.tiles)}{split} on {work.slots} slots: {work.rounds} "
-        f"round{_s(work.rounds)}, the last {work.last_round_fill:.0%} full; "
-        f"{work.tile_use:.0%} of the tiles lies in C; {work.k_steps} K step{_s(work.k_steps)}"
-        + (f" through {work.num_stages} stages" if work.num_stages else ""),
-    )
-    yield (
-        "traffic",
-        f"{work.dram_bytes / 1e6:.1f} MB from and to DRAM ({work.compulsory_bytes / 1e6:.1f} "
-        f"compulsory), {work.l2_bytes / 1e6:.1f} MB from L2",
-    )
-
-
-def _memories(res: Resources) -> str:
-    """Each named memory with what it holds, and the one that binds the block."""
-    parts = []
-    for use in res.memories:
-        holds = ", ".join(kind.replace("_", " ") for kind in use.holds)
-        what = holds + (f" in steps of {use.inner_step}" if use.inner_step else "")
-        what += f", {use.buffers} buffers" if use.buffers > 1 else ""
-        full = ", exactly full" if use.needed_bytes == use.capacity_bytes else ""
-        parts.append(
-            f"{use.name} {use.needed_bytes} of {use.capacity_bytes} bytes a {use.per} "
-            f"({what}){full}"
-        )
-    inner = [use for use in res.memories if use.inner_step]
-    if inner:
-        least = min(inner, key=lambda use: use.inner_step)
-        parts.append(f"{least.name} binds the step inside, {least.inner_step} of K")
-    binding = ", ".join(use.name for use in res.memories if use.binds)
-    return "; ".join([*parts, f"{binding} binds the block", res.instruction])
 
 
 def _others(r: Report) -> Iterator[tuple[str, str]]:
@@ -150,13 +126,3 @@ def _causes(r: Report) -> Iterator[tuple[str, str]]:
     for number, cause in enumerate(r.causes):
         label = "causes" if number == 0 else ""
         yield label, f"{cause.name}: {cause.evidence}. Remedy: {cause.remedy}."
-
-
-def us(value: float) -> str:
-    """A time for reading: microseconds to two decimals below 10, one below 1000, else none."""
-    digits = 2 if abs(value) < 10 else 1 if abs(value) < 1000 else 0
-    return f"{value:.{digits}f} us"
-
-
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"

@@ -42,7 +42,7 @@ BOUNDS = ("compute", "memory", "latency")
 
 #: from a tile's load to its last byte under load: by hand, some twice what an idle chip takes for
 #: one line (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU", arXiv 2402.13499)
-_DRAM_LATENCY_US = 0.7
+DRAM_LATENCY_US = 0.7
 #: bytes a clock that L2 hands to one unit where neighbours ask for the same tiles: 132 blocks of
 #: 64x128 take 170 ns a step of 64 on an H200, 145 GB/s a unit (data/results/steps_h200-sxm.csv)
 _L2_BYTES_PER_CLOCK = 80.0
@@ -167,7 +167,7 @@ def price(problem: Gemm | Sizes, fixed: FixedColumns, profile: HardwareProfile) 
     step_bytes = np.minimum(fixed.block_m, problem.m) + np.minimum(fixed.block_n, problem.n)
     step_bytes = step_bytes * fixed.block_k * problem.element_bytes
     l2_step = sharing * step_bytes / (_L2_BYTES_PER_CLOCK * clock_mhz)
-    latency_step = (_DRAM_LATENCY_US + l2_step + compute_step) / fixed.depth
+    latency_step = (DRAM_LATENCY_US + l2_step + compute_step) / fixed.depth
     step = np.maximum(np.maximum(compute_step, l2_step), latency_step) + _STEP_US
     whole = waves.rounds * waves.steps
 
@@ -177,7 +177,7 @@ def price(problem: Gemm | Sizes, fixed: FixedColumns, profile: HardwareProfile) 
     stored_us = sharing * (area * problem.out_bytes) / (2 * unit_bandwidth)
     epilogue_us = waves.rounds * (_EPILOGUE_US + stored_us)
     split_us = _split_us(fixed, traffic, _L2_BYTES_PER_CLOCK * clock_mhz, bandwidth, profile.units)
-    start_us = floor.floor_us + _DRAM_LATENCY_US
+    start_us = floor.floor_us + DRAM_LATENCY_US
     busy_us = np.maximum(whole * step + epilogue_us, dram_us)
     compute_us = whole * compute_step
     memory_us = np.maximum(dram_us, whole * l2_step)

@@ -124,6 +124,16 @@ class HardwareProfile:
                 return memory
         return self.memories[0] if self.memories else None
 
+    def _repr_html_(self) -> str:
+        from costmodel.markup import table
+
+        rows = [
+            (name, found.value, found.confidence, found.source)
+            for name, found in sorted(self.evidence.items())
+        ]
+        head = ("figure", "value", "confidence", "source")
+        return table(rows, head, f"{self.name}: {self.model}, {self.units} {self.unit_name}s")
+
     def peak(self, dtype: str, precision: str | None = None) -> float | None:
         """Peak rate in TFLOPS for operands of ``dtype``, or None where the chip has none.
 

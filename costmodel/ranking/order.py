@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.physics.estimate import BOUNDS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def interval_of(
@@ -64,3 +68,13 @@ class Ranking:
 
     def __iter__(self) -> Iterator[Ranked]:
         return (self[row] for row in range(len(self)))
+
+    def to_frame(self, top: int | None = None) -> pd.DataFrame:
+        """The first ``top`` rows, or all, as a DataFrame: a column a knob, time and bound."""
+        import pandas as pd
+
+        count = len(self) if top is None else min(top, len(self))
+        frame = pd.DataFrame([config.as_dict() for config in self.configs[:count]])
+        frame["time_us"] = self.time_us[:count]
+        frame["bound"] = [BOUNDS[int(bound)] for bound in self._bound[:count]]
+        return frame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from costmodel.errors import NoCandidateError
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.resources.legality import Rule, check_problem, rules_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,16 @@ class Rejections:
     def __iter__(self) -> Iterator[Rejection]:
         return (self[row] for row in range(len(self)))
 
+    def to_frame(self) -> pd.DataFrame:
+        """Every rejected configuration with its rule, what it needs and what there is."""
+        import pandas as pd
+
+        frame = pd.DataFrame([config.as_dict() for config in self.configs])
+        frame["reason"] = [self.rules[int(rule)].name for rule in self.rule]
+        frame["needed"], frame["limit"] = self.needed, self.limit
+        frame["unit"] = [self.rules[int(rule)].unit for rule in self.rule]
+        return frame
+
     def counts(self) -> dict[str, int]:
         """How many configurations each rule rejected, most first."""
         numbers = np.bincount(self.rule, minlength=len(self.rules))
@@ -89,8 +102,17 @@ def prune(
     configuration could run the problem's dtype, and ``NoCandidateError`` where every one was
     rejected, naming the tightest limit and the smallest excess.
     """
+    legal, rejections = judged(problem, ConfigTable.of(configs), profile)
+    if len(rejections) and not len(legal):
+        raise NoCandidateError(_nothing_left(rejections))
+    return legal, rejections
+
+
+def judged(
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile
+) -> tuple[ConfigTable, Rejections]:
+    """As ``prune``, but all may be rejected. Raises ``UnsupportedError`` as ``prune`` does."""
     check_problem(problem, profile)
-    table = ConfigTable.of(configs)
     count = len(table)
     broken = np.full(count, -1, dtype=np.int64)
     needed = np.zeros(count, dtype=np.int64)
@@ -103,8 +125,6 @@ def prune(
         limit[first] = have[first]
     bad = broken >= 0
     rejections = Rejections(problem, profile, table[bad], broken[bad], needed[bad], limit[bad])
-    if count and bad.all():
-        raise NoCandidateError(_nothing_left(rejections))
     return table[~bad], rejections
 
 

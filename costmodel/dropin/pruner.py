@@ -1,0 +1,151 @@
+"""``triton_prune``: our ranking in the place of a full search of ``@triton.autotune``."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from costmodel.config import ConfigTable, KernelConfig
+from costmodel.dropin.knob_names import config_of_parameters
+from costmodel.dropin.triton_args import problem_of_call
+from costmodel.errors import CostModelError, NoCandidateError
+from costmodel.measure.tune import survivors
+from costmodel.price import price
+from costmodel.problem import Gemm
+from costmodel.profile import HardwareProfile, resolve_profile
+from costmodel.space.prune import prune
+
+ProblemOf = Callable[[Mapping[str, Any]], Gemm]
+
+
+def triton_prune(
+    top_k: int | float = 6,
+    *,
+    profile: str | HardwareProfile | None = None,
+    names: Mapping[str, str] | None = None,
+    problem: ProblemOf | None = None,
+    template: str | None = None,
+) -> dict[str, Any]:
+    """What ``prune_configs_by`` of ``@triton.autotune`` takes, for a kernel that multiplies.
+
+    Of the configurations given, those that the chip cannot run are dropped by arithmetic, before
+    anything is compiled; of the rest the ``top_k`` best predicted are measured. A share counts
+    survivors: 0.5 of 10 configurations, 4 of them rejected, is 3. Where one is left it is taken
+    without a benchmark. A kernel whose parameters tell no tile or no problem keeps its whole
+    list, with one warning.
+
+    ``profile`` is the chip, the GPU at hand by default. ``names`` maps the kernel's parameters to
+    ours where the usual names (BLOCK_SIZE_M, BLOCK_M, BM, GROUP_SIZE_M, SPLIT_K, M, N, K, a_ptr)
+    do not tell: ``{"ROWS": "block_m", "tokens": "m"}``. ``problem`` makes the ``Gemm`` from the
+    call's arguments instead. ``template`` is the kernel family that the kernel resembles, "tile"
+    or "split_k" by its SPLIT_K; "persistent_tma" for one with descriptors.
+
+    Raises ``NoCandidateError`` when the tuner runs and the chip can hold none of the list.
+
+    >>> @triton.autotune(configs, key=["M", "N", "K"],
+    ...                  prune_configs_by=costmodel.triton_prune(6))   # doctest: +SKIP
+    """
+    survivors(1, top_k)  # a bad top_k is an error here, not at the first launch
+    return {"early_config_prune": Pruner(top_k, profile, names, problem, template)}
+
+
+class Pruner:
+    """Chooses from a list of ``triton.Config`` for one call; callable as ``early_config_prune``."""
+
+    def __init__(
+        self,
+        top_k: int | float = 6,
+        profile: str | HardwareProfile | None = None,
+        names: Mapping[str, str] | None = None,
+        problem: ProblemOf | None = None,
+        template: str | None = None,
+    ) -> None:
+        self.top_k = top_k
+        self.profile = profile
+        self.names = dict(names or {})
+        self.problem = problem
+        self.template = template
+        self._warned = False
+
+    def __call__(self, configs: Sequence[Any], named_args: Any, **more: Any) -> list[Any]:
+        """The configurations to measure, best predicted first; never empty."""
+        chosen = self.choose(configs, {**(named_args or {}), **more})
+        _skip_benchmark(sys._getframe(1).f_locals.get("self"), alone=len(chosen) == 1)
+        return chosen
+
+    def choose(self, configs: Sequence[Any], arguments: Mapping[str, Any]) -> list[Any]:
+        """As a call, for arguments by name. Raises ``NoCandidateError`` where none can run."""
+        ours = [self.config_of(config) for config in configs]
+        known = [config for config in ours if config is not None]
+        if len(known) < len(configs):
+            return self._all(configs, "its configurations name no BLOCK_M, BLOCK_N and BLOCK_K")
+        try:
+            problem, chip = self.problem_of(arguments), resolve_profile(self.profile)
+            priced = price(problem, list(dict.fromkeys(known)), chip)
+        except CostModelError as error:
+            return self._all(configs, str(error))
+        pairs = zip(configs, known, strict=True)
+        left = [(priced.time_us[c], config) for config, c in pairs if c in priced.time_us]
+        if not left:
+            prune(problem, ConfigTable.of(known), chip)  # names the tightest limit
+            raise NoCandidateError(f"the chip can run none of {len(configs)} configurations")
+        left.sort(key=lambda item: item[0])
+        return [config for _, config in left[: survivors(len(left), self.top_k)]]
+
+    def config_of(self, config: Any) -> KernelConfig | None:
+        """A ``triton.Config`` as ours, or None where it names no tile."""
+        parameters = {
+            **config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages,
+        }  # fmt: skip
+        return config_of_parameters(parameters, self.names, self.template)
+
+    def problem_of(self, arguments: Mapping[str, Any]) -> Gemm:
+        """The problem of a call. Raises ``ConfigError`` where its arguments do not tell."""
+        if self.problem is not None:
+            return self.problem(arguments)
+        return problem_of_call(arguments, self.names)
+
+    def _all(self, configs: Sequence[Any], why: str) -> list[Any]:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"costmodel cannot rank this kernel's configurations, so all {len(configs)} are "
+                f"measured: {why}",
+                stacklevel=4,
+            )
+        return list(configs)
+
+
+class _Benchmark:
+    """An autotuner's benchmark that is left out while there is nothing to compare."""
+
+    def __init__(self, find: Callable[[], Any]) -> None:
+        self._find = find
+        self.alone = False
+
+    def __call__(self, call: Callable[[], Any], quantiles: Sequence[float]) -> Any:
+        if self.alone:
+            return [float("nan")] * len(quantiles)
+        return self._find()(call, quantiles=quantiles)
+
+
+def _skip_benchmark(tuner: Any, *, alone: bool) -> None:
+    """Let Triton's tuner take the only configuration left without a benchmark.
+
+    Triton times even a list of one, and hands a pruner neither the tuner nor a way to say so;
+    the tuner is the caller of ``early_config_prune``. Any other caller is left alone.
+    """
+    base = sys.modules.get("triton.runtime.autotuner")
+    if base is None or not isinstance(tuner, base.Autotuner):
+        return
+    bench = vars(tuner).get("do_bench")
+    if not isinstance(bench, _Benchmark):
+        if not alone:
+            return
+        found = type(tuner).do_bench  # a cached property: it looks for a driver when asked
+        own = bench
+        bench = _Benchmark(lambda: own if own is not None else found.func(tuner))
+        vars(tuner)["do_bench"] = bench
+    bench.alone = alone
