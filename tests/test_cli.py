@@ -188,7 +188,7 @@ def test_a_misspelt_option_is_named_even_beside_good_sizes(monkeypatch, capsys):
         (["predict", "16", "16", *CHIP], "costmodel predict: Missing argument 'K'; see"),
         (["nonsense"], "costmodel: No such command 'nonsense'; see costmodel --help"),
         (["explain", "16", "16", "16", "--top", "0", *CHIP], "costmodel explain: Invalid value"),
-        (["profiles", "show"], "costmodel profiles show: Missing argument"),
+        (["tune", "16"], "costmodel tune: Missing argument"),
         (["explain", "16", "16", "16", *CHIP, "--plot", "shape.bmp"], "ending in .png"),
         (["explain", "16", "16", "16", *CHIP, "--html", "shape.txt"], "ending in .html"),
     ],

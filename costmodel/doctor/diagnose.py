@@ -19,6 +19,7 @@ from costmodel.errors import ConfigError, RecordError
 from costmodel.explain.case import Cause
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, resolve_profile
+from costmodel.records.log import LineProblem
 
 #: a log or a kernel's text is far shorter
 MOST_BYTES = 256 * 2**20
@@ -135,32 +136,21 @@ def _of_file(path: Path) -> Diagnosis:
 def _of_rows(path: Path) -> Diagnosis:
     from costmodel.records.store import read_runs
 
-    broken: list[str] = []
+    left_out: list[LineProblem] = []
     try:
-        frame = read_runs(path, on_problem=lambda file, problem: broken.append(str(problem)))
+        frame = read_runs(path, on_problem=lambda file, problem: left_out.append(problem))
     except RecordError:
-        if not broken:
+        if not left_out:
             raise
         frame = None
-    findings: list[Cause] = []
-    if broken:
-        findings.append(
-            Cause(
-                "broken_lines",
-                f"{len(broken)} lines are no rows, the first: {broken[0]}",
-                "they are left out and the file stays as it is; a torn last line is a process that "
-                "was ended while it wrote",
-            )
-        )
+    findings = list(runs.unreadable(left_out))
     if frame is None:
         return Diagnosis("measured rows", str(path), tuple(findings))
     checks = (
-        runs.failures, runs.above_roofline, runs.unsteady, runs.behind_vendor, runs.size_collapse,
+        runs.failures, runs.unsteady, runs.behind_vendor, runs.size_collapse, comparison_faults,
     )  # fmt: skip
     for check in checks:
         findings += check(frame)
-    if not any(cause.name == "above_roofline" for cause in findings):
-        findings += comparison_faults(frame)
     shapes = frame[["m", "n", "k"]].drop_duplicates()
     looked = f"{len(frame)} rows of {len(shapes)} shape{'s' * (len(shapes) != 1)} in {path.name}"
     return Diagnosis("measured rows", looked, tuple(_once(findings)))

@@ -11,9 +11,9 @@ from costmodel.config import KNOBS
 from costmodel.doctor.messages import message_faults
 from costmodel.explain.case import Cause
 from costmodel.explain.layers import us
-from costmodel.physics.roofline import roofline
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, list_profiles, load_profile
+from costmodel.records.log import LineProblem
 from costmodel.records.schema import PROBLEM_COLUMNS, config_of, problem_of
 
 #: "more than 10 % between runs" is what engineers call unsteady
@@ -21,8 +21,6 @@ UNSTEADY = 0.10
 #: events resolve half a microsecond, and each of two ends may be off by as much (CUDA Runtime API,
 #: cudaEventElapsedTime): what differs by less is not the machine's noise
 RESOLUTION_US = 1.0
-#: a time under the roofline's least by less may be a clock's rounding
-_ROOFLINE_SLACK = 0.98
 #: sizes of one dimension up to so far apart should run at much the same rate, and no larger one at
 #: less than this share of the smaller one's
 NEAR, COLLAPSE = 1.25, 0.8
@@ -30,6 +28,26 @@ NEAR, COLLAPSE = 1.25, 0.8
 MOST_PROBLEMS = 64
 
 Frame = Any
+
+
+def unreadable(problems: list[LineProblem]) -> Iterator[Cause]:
+    """What the reader left out: lines that are no rows, and times that no chip can reach."""
+    impossible = [p for p in problems if p.reason.startswith("above the roofline")]
+    broken = [p for p in problems if p not in impossible]
+    if impossible:
+        yield Cause(
+            "above_roofline",
+            f"{_rows(len(impossible))} faster than the chip can be, the first: {impossible[0]}",
+            "the measurement is broken: no work was timed, the result was cached, or the sizes are "
+            "others; check the result's numbers (readers leave such rows out)",
+        )
+    if broken:
+        yield Cause(
+            "broken_lines",
+            f"{len(broken)} line{'s' * (len(broken) != 1)} cannot be read, the first: {broken[0]}",
+            "they are left out and the file stays as it is; a torn last line is a process that was "
+            "ended while it wrote",
+        )
 
 
 def failures(frame: Frame) -> Iterator[Cause]:
@@ -53,29 +71,6 @@ def failures(frame: Frame) -> Iterator[Cause]:
                 f"{_rows(len(unknown))}, the first: {unknown[0][:200]}",
                 "run the first of them alone; its reason stands in the row",
             )
-
-
-def above_roofline(frame: Frame) -> Iterator[Cause]:
-    """Times that no chip of that kind can reach."""
-    found: list[tuple[float, str]] = []
-    for problem, profile, part in each_problem(correct(frame)):
-        least = roofline(problem, profile).least_us
-        for time_us in part.loc[part["time_us"] < least * _ROOFLINE_SLACK, "time_us"]:
-            rate = problem.flops / (time_us * 1e6)
-            found.append(
-                (
-                    time_us / least,
-                    f"{problem} in {us(time_us)} would be {rate:.0f} TFLOPS; {profile.name} needs "
-                    f"at least {us(least)}",
-                )
-            )
-    if found:
-        yield Cause(
-            "above_roofline",
-            f"{_rows(len(found))} faster than the chip can be, the worst: {min(found)[1]}",
-            "the measurement is broken: no work was timed, the result was cached, or the sizes are "
-            "others; check the result's numbers, and leave such rows out of training",
-        )
 
 
 def unsteady(frame: Frame) -> Iterator[Cause]:

@@ -103,6 +103,7 @@ def hardware_mapping(row: Row) -> Layer:
     ]
     uses = memory_uses(problem, config, profile)
     figures["memories"] = [asdict(use) for use in uses]
+    lines: tuple[tuple[str, str], ...]
     if uses:  # a chip that names its own memories has neither registers nor blocks that share it
         lines = (
             ("memories", memories_told(uses)),

@@ -100,7 +100,6 @@ def _physics(r: Report) -> Iterator[tuple[str, str]]:
     yield "physics says", f"{us(parts.total_us)} = {' + '.join(pieces)}"
 
 
-
 def _others(r: Report) -> Iterator[tuple[str, str]]:
     for number, other in enumerate(r.runners_up):
         label = "next best" if number == 0 else ""
