@@ -107,8 +107,7 @@ def _load(operands, rings, sizes, begun, TILE: gl.constexpr, SPLIT: gl.constexpr
     ROWS: gl.constexpr = TILE[0] * TILE[1]
     COLS: gl.constexpr = TILE[2] + TILE[3] + TILE[4]
     steps = gl.cdiv(k, BLOCK_K)
-    tiles_rows = gl.cdiv(m, ROWS)
-    tiles_cols = gl.cdiv(n, COLS)
+    tiles_rows, tiles_cols = gl.cdiv(m, ROWS), gl.cdiv(n, COLS)
     filled = 0
     for item in range(gl.program_id(0), tiles_rows * tiles_cols * split, gl.num_programs(0)):
         tile_row, tile_col, part, first, last = _item(
@@ -230,8 +229,7 @@ def _multiply(
     LAYOUT1: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH1, DEPTH])
     LAYOUT2: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH2, DEPTH])
     steps = gl.cdiv(k, BLOCK_K)
-    tiles_rows = gl.cdiv(m, ROWS)
-    tiles_cols = gl.cdiv(n, COLS)
+    tiles_rows, tiles_cols = gl.cdiv(m, ROWS), gl.cdiv(n, COLS)
     used = 0
     for item in range(gl.program_id(0), tiles_rows * tiles_cols * split, gl.num_programs(0)):
         tile_row, tile_col, part, first, last = _item(
@@ -325,8 +323,7 @@ def warp_specialized_kernel(
     b0_ring = gl.allocate_shared_memory(
         b0_desc.dtype, [STAGES] + b0_desc.block_type.shape, b0_desc.layout
     )
-    b1_ring = b0_ring
-    b2_ring = b0_ring
+    b1_ring, b2_ring = b0_ring, b0_ring
     if RUN1:
         b1_ring = gl.allocate_shared_memory(
             b1_desc.dtype, [STAGES] + b1_desc.block_type.shape, b1_desc.layout
@@ -335,16 +332,13 @@ def warp_specialized_kernel(
         b2_ring = gl.allocate_shared_memory(
             b2_desc.dtype, [STAGES] + b2_desc.block_type.shape, b2_desc.layout
         )
-    stage0 = a_ring
-    stage1 = a_ring
-    stage2 = a_ring
+    stage0, stage1, stage2 = a_ring, a_ring, a_ring
     if not SPLIT:
         # the first run is the widest
         stage0 = gl.allocate_shared_memory(
             c0_desc.dtype, [GROUPS] + c0_desc.block_type.shape, c0_desc.layout
         )
-        stage1 = stage0
-        stage2 = stage0
+        stage1, stage2 = stage0, stage0
         if APART and RUN1:
             stage1 = gl.allocate_shared_memory(
                 c1_desc.dtype, [GROUPS] + c1_desc.block_type.shape, c1_desc.layout
