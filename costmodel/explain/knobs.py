@@ -46,6 +46,8 @@ def neighbours(prediction: Prediction) -> tuple[Neighbour, ...]:
     for knob, value, config in changed:
         time_us = priced.time_us.get(config)
         why = priced.rejections.get(config)
+        if why is not None and why.reason == "knobs":
+            continue  # the chip holds this knob fixed: there is no step to take
         change = None if time_us is None or not own else time_us / own - 1.0
         found.append(
             Neighbour(

@@ -216,9 +216,9 @@ def data_scheduling(row: Row) -> Layer:
     lines = (
         (
             "work",
-            f"{_count(f['tiles'], 'tile')}{split} on {f['slots']} slots: {f['waves']:.2f} waves, "
-            f"{_count(f['rounds'], 'round')}, the last {fill:.0%} full; {f['tile_use']:.0%} of "
-            "the tiles lies in C",
+            f"{_count(f['tiles'], 'tile')}{split} on {f['slots']} slots: "
+            f"{_count(f['rounds'], 'round')}, the last {fill:.0%} full ({f['waves']:.2f} waves); "
+            f"{f['tile_use']:.0%} of the tiles lies in C",
         ),
         (
             "traffic",
