@@ -94,15 +94,11 @@ def scorecard_table(card: dict[str, Any], language: str) -> str:
 
 def lists_sentence(found: dict[str, Any]) -> str:
     """What the first few of other people's lists hold."""
-    first, six = found["first"]["1"], found["first"]["6"]
-    count = found["lists"]
-    best = (
-        f"on {count} of {count} shapes" if six["min"] == 1 else
-        f"in geometric mean {six['geomean']:.3f} of it ({six['min']:.3f} at worst)"
-    )  # fmt: skip
+    six, first = (found["first"][count] for count in ("6", "1"))
     return (
-        f"<!-- lists:6 -->{best}; the first choice reached {first['geomean']:.3f} of it in "
-        f"geometric mean, {first['min']:.3f} at worst<!-- /lists -->"
+        f"<!-- lists:6 -->the best of 6 reached {six['geomean']:.3f} of the list's best in "
+        f"geometric mean over {found['lists']} shapes, {six['min']:.3f} at worst; the first choice "
+        f"{first['geomean']:.3f} and {first['min']:.3f}<!-- /lists -->"
     )
 
 
