@@ -23,7 +23,7 @@ from costmodel.physics.estimate import (
     sustained,
 )
 from costmodel.physics.roofline import peak_of, roofline
-from costmodel.physics.traffic import traffic_columns
+from costmodel.physics.traffic import line_shares, traffic_columns
 from costmodel.physics.waves import wave_columns
 from costmodel.predict import predict_best
 from costmodel.problem import Gemm
@@ -66,10 +66,15 @@ def _no_model_of_a_user(tmp_path_factory):
 
 @pytest.fixture
 def round_constants(monkeypatch):
-    """L2 gives a unit 32 bytes a clock, a load takes 1 us, a step 0.05, an epilogue 0.5."""
+    """L2 gives a unit 32 bytes a clock, a load takes 1 us, a step 0.05, an epilogue 0.5; products
+    wait neither for each other nor for writes to shared memory.
+    """
     for name, value in {
         "_L2_BYTES_PER_CLOCK": 32.0,
-        "_DRAM_LATENCY_US": 1.0,
+        "DRAM_LATENCY_US": 1.0,
+        "L2_LATENCY_US": 1.0,
+        "_CHAIN_CLOCKS": {},
+        "_written_us": lambda problem, table, profile: np.zeros(len(table)),
         "_STEP_US": 0.05,
         "_EPILOGUE_US": 0.5,
         "_SPLIT_US": 2.0,
@@ -324,6 +329,85 @@ def test_blocks_that_share_a_unit_share_its_rate(round_constants):
     one, two = (estimate(Gemm(640, n, 6400), config, chip) for n in (1280, 2560))
     assert (one.blocks_per_unit, one.rounds, two.rounds) == (2, 1, 1)
     assert two.compute_us == pytest.approx(2 * one.compute_us)
+
+
+def step_us(problem, config, chip=ROUND):
+    return float(module.estimate_columns(problem, ConfigTable.of(config), chip).step_us[0])
+
+
+def test_products_of_a_small_tile_wait_for_each_other(monkeypatch):
+    monkeypatch.setattr(module, "_STEP_US", 0.0)
+    # 16 x 16 of 128 columns of K: 8 products by mma.sync, 50 clocks each, behind 20 of the loads,
+    # at 1000 MHz; two units' worth of stages hide the rest
+    deep = KernelConfig("tile", 16, 16, 128, num_warps=4, num_stages=16)
+    assert step_us(Gemm(160, 160, 12800), deep) == pytest.approx(0.420)
+    half = replace(deep, block_k=64, num_stages=32)
+    assert step_us(Gemm(160, 160, 12800), half) == pytest.approx(0.220)
+    by_descriptor = replace(deep, template="persistent_tma")
+    assert step_us(Gemm(160, 160, 12800), by_descriptor) == pytest.approx(0.600)
+
+
+def test_what_pointers_load_is_written_where_products_read(monkeypatch):
+    monkeypatch.setattr(module, "_STEP_US", 0.0)
+    # (128 + 128) * 64 * 2 = 32,768 bytes at 128 a clock are 256 clocks on top of 2.097152 us
+    assert step_us(EVEN, TILE) == pytest.approx(2.097152 + 0.256)
+    assert step_us(EVEN, replace(TILE, template="persistent_tma")) == pytest.approx(2.097152)
+
+
+def shares(problem, config):
+    return [float(share[0]) for share in line_shares(problem, ConfigTable.of(config), H200)]
+
+
+def test_a_run_of_half_a_line_comes_twice_by_pointers_and_once_by_descriptor():
+    narrow = replace(TILE, block_k=32)  # 64 bytes of fp16, and a line has 128
+    assert shares(EVEN, narrow) == [2.0, 2.0]
+    assert shares(EVEN, TILE) == [1.0, 1.0]
+    assert shares(replace(EVEN, layout="nn"), narrow) == [2.0, 1.0]  # B's runs are 128 columns
+    assert shares(replace(EVEN, layout="tt"), narrow) == [1.0, 2.0]
+    assert shares(replace(EVEN, dtype="fp8_e4m3"), TILE) == [2.0, 2.0]
+    assert shares(EVEN, replace(narrow, template="persistent_tma")) == [1.0, 1.0]
+    assert shares(EVEN, replace(narrow, block_k=16)) == [2.0, 2.0]  # no more was measured
+    found = traffic(Gemm(1024, 1024, 512), narrow, ROUND)
+    assert found.dram_bytes[0] == 2 * (2 * 1024 * 512 * 2)
+
+
+def test_rows_past_the_end_of_a_narrow_operand_cost_a_descriptor_more_than_rows(monkeypatch):
+    monkeypatch.setattr(module, "_L2_BYTES_PER_CLOCK", 1.0)
+    monkeypatch.setattr(module, "_STEP_US", 0.0)
+    config = KernelConfig("persistent_tma", 64, 64, 64, num_warps=4, num_stages=8)
+    # 128 bytes a row at 1 a clock: 64 rows of B, 1 of A and 63 that are filled, 2.6 each
+    assert step_us(Gemm(1, 6400, 6400), config) == pytest.approx(0.128 * (64 + 1 + 63 * 2.6))
+    assert step_us(Gemm(1, 6400, 6400), replace(config, template="tile")) == pytest.approx(
+        0.128 * 65
+    )
+
+
+def test_a_load_that_l2_serves_takes_less_than_one_from_dram(monkeypatch):
+    monkeypatch.setattr(module, "_CHAIN_CLOCKS", {})
+    monkeypatch.setattr(module, "_STEP_US", 0.0)
+    config = KernelConfig("persistent_tma", 16, 16, 64, num_warps=4, num_stages=2)
+    # one tile reads all from DRAM; of 10 x 10 tiles, each operand's bytes come 10 times from L2
+    alone, many = (step_us(Gemm(n, n, 6400), config) for n in (16, 160))
+    rest = 4096 / 80e3 + 0.032768  # transfer at 80 bytes a clock, products at 1e6 FLOP a us
+    assert alone == pytest.approx(0.7 + rest)
+    assert many == pytest.approx(0.3 + 0.4 / 10 + rest)
+
+
+def test_blocks_beside_each_other_hide_their_epilogues(round_constants):
+    chip = replace(ROUND, max_blocks_per_unit=2)
+    config = replace(TILE, block_m=64, num_stages=2)
+    # 600 tiles on 200 slots: three rounds, of which the last two's waits are half hidden
+    found = estimate(Gemm(64 * 60, 1280, 6400), config, chip)
+    stored = 2 * 64 * 128 * 2 / 20000
+    assert found.rounds == 3
+    assert found.epilogue_us == pytest.approx(0.5 * (1 + 2 / 2) + 3 * stored)
+
+
+def test_the_first_use_of_descriptors_delays_a_start(round_constants):
+    config = replace(TILE, template="persistent_tma")
+    assert estimate(EVEN, config, ROUND).time_us == pytest.approx(
+        estimate(EVEN, TILE, ROUND).time_us + 1.5
+    )
 
 
 def test_the_addition_of_parts_costs_its_wait_the_last_blocks_reads_and_the_writes(round_constants):

@@ -80,9 +80,12 @@ def _best_unsplit(prediction: Prediction) -> KernelConfig:
 
 
 def _best_evenly_divided(prediction: Prediction) -> KernelConfig:
-    """Of those that keep K whole, the fastest by physics if a round could be partly run."""
+    """The plain tile (sides of powers of two, K whole) that physics would have the fastest if a
+    round could be partly run.
+    """
     table = prediction.ranking.configs
-    table = table[np.flatnonzero(table.split_k == 1)]
+    odd = (table.block_m & (table.block_m - 1)) | (table.block_n & (table.block_n - 1))
+    table = table[np.flatnonzero((table.split_k == 1) & (odd == 0))]
     if not len(table):
         return prediction.config
     physics = estimate_columns(prediction.problem, table, prediction.profile)

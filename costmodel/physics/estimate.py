@@ -18,7 +18,12 @@ from costmodel.config import ConfigTable, KernelConfig
 from costmodel.physics.fixed import FixedColumns
 from costmodel.physics.roofline import Roofline, copy_bandwidth_gb_s, peak_of, roofline
 from costmodel.physics.sizes import Sizes
-from costmodel.physics.traffic import TrafficColumns, beyond_l2_us, traffic_columns
+from costmodel.physics.traffic import (
+    TrafficColumns,
+    beyond_l2_us,
+    line_shares,
+    traffic_columns,
+)
 from costmodel.physics.waves import WaveColumns, slots_of, waves_in
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
@@ -43,6 +48,8 @@ BOUNDS = ("compute", "memory", "latency")
 #: from a tile's load to its last byte under load: by hand, some twice what an idle chip takes for
 #: one line (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU", arXiv 2402.13499)
 DRAM_LATENCY_US = 0.7
+#: the same for a load that L2 serves: by hand, twice what the paper reads on an idle chip
+L2_LATENCY_US = 0.3
 #: bytes a clock that L2 hands to one unit where neighbours ask for the same tiles: 132 blocks of
 #: 64x128 take 170 ns a step of 64 on an H200, 145 GB/s a unit (data/results/steps_h200-sxm.csv)
 _L2_BYTES_PER_CLOCK = 80.0
@@ -52,9 +59,22 @@ _SHARED_BYTES_PER_CLOCK = 128.0
 _MMA_SYNC_SHARE = 0.62
 #: barrier, address and issue work of one K step that no overlap hides: by hand
 _STEP_US = 0.03
+#: clocks that a step takes however small its tile: products that add to one sum wait for each
+#: other, and a descriptor's step waits on barriers besides. Read off runs of small tiles on an
+#: H200 (8 stages and more, one round, DRAM idle): a step of 32, 64, 128 columns of K takes 95, 150,
+#: 260 ns with pointers and mma.sync; of 64, 128 by descriptor 250, 360 with it, 210, 240 with wgmma
+_CHAIN_CLOCKS = {MatrixUnit.MMA_SYNC: 50.0, MatrixUnit.WGMMA: 22.0, MatrixUnit.TCGEN05: 22.0}
+_CHAIN_BYTES = 32  # of K, that one instruction multiplies
+_POINTER_CLOCKS, _DESCRIPTOR_CLOCKS = 20.0, 200.0
 #: what one spilled register adds to a step, as a share: by hand. 128x256 by 4 warps, which lacks
 #: 44 registers, takes several times as long as by 8 warps on an H200
 _SPILL_SLOWDOWN = 0.08
+#: a row that the copy engine fills with zeros, in rows that it reads: 112 such rows a step of 64
+#: columns cost 169 ns on an H200 (272x2048x4096 against 384x2048x4096 in tiles of 128x64)
+_FILLED_ROW = 2.6
+#: a program's first use of its descriptors: 128^3 in one step takes 6.4 us by descriptor and 4.5
+#: by pointers on an H200
+_DESCRIPTOR_US = 1.5
 #: store, layout conversion and the write's way out for one tile, beyond its bytes: by hand
 _EPILOGUE_US = 1.0
 #: counting arrivals and waiting for the last part: by hand
@@ -137,8 +157,9 @@ def estimate_columns(
     fixed = FixedColumns.of(
         table,
         slots=slots_of(table, profile, held.blocks),
-        alone_us=flop / (unit_flop_per_us * share) * spill,
+        alone_us=(flop / (unit_flop_per_us * share) + _written_us(problem, table, profile)) * spill,
         depth=depth,
+        issue_us=_issue_us(problem, table, profile, unit, by_descriptor),
     )
     priced = price(problem, fixed, profile)
     return EstimateColumns(
@@ -164,20 +185,29 @@ def price(problem: Gemm | Sizes, fixed: FixedColumns, profile: HardwareProfile) 
     sharing = np.ceil(waves.programs / profile.units)
     sharing = np.maximum(np.minimum(sharing, fixed.slots / profile.units), 1)
     compute_step = sharing * fixed.alone_us
-    step_bytes = np.minimum(fixed.block_m, problem.m) + np.minimum(fixed.block_n, problem.n)
+    a_lines, b_lines = line_shares(problem, fixed, profile)
+    step_bytes = _moved_rows(fixed, fixed.block_m, problem.m) * a_lines
+    step_bytes = step_bytes + _moved_rows(fixed, fixed.block_n, problem.n) * b_lines
     step_bytes = step_bytes * fixed.block_k * problem.element_bytes
     l2_step = sharing * step_bytes / (_L2_BYTES_PER_CLOCK * clock_mhz)
-    latency_step = (DRAM_LATENCY_US + l2_step + compute_step) / fixed.depth
-    step = np.maximum(np.maximum(compute_step, l2_step), latency_step) + _STEP_US
+    missed = np.minimum(traffic.dram_bytes / np.maximum(traffic.l2_bytes, 1.0), 1.0)
+    load_us = L2_LATENCY_US + (DRAM_LATENCY_US - L2_LATENCY_US) * missed
+    latency_step = (load_us + l2_step + compute_step) / fixed.depth
+    step = np.maximum(np.maximum(compute_step, l2_step), latency_step)
+    step = np.maximum(step, fixed.issue_us) + _STEP_US
     whole = waves.rounds * waves.steps
 
     bandwidth = copy_bandwidth_gb_s(profile) * 1e3  # bytes a microsecond
     dram_us = beyond_l2_us(traffic, profile)
     unit_bandwidth = bandwidth / profile.units
     stored_us = sharing * (area * problem.out_bytes) / (2 * unit_bandwidth)
-    epilogue_us = waves.rounds * (_EPILOGUE_US + stored_us)
+    # while one block of a unit finishes its tile, those beside it multiply
+    beside = np.maximum(fixed.slots / profile.units, 1)
+    alone = 1 + (waves.rounds - 1) / beside
+    epilogue_us = alone * _EPILOGUE_US + waves.rounds * stored_us
     split_us = _split_us(fixed, traffic, _L2_BYTES_PER_CLOCK * clock_mhz, bandwidth, profile.units)
-    start_us = floor.floor_us + DRAM_LATENCY_US
+    descriptors_us = np.where(fixed.is_template("persistent_tma"), _DESCRIPTOR_US, 0.0)
+    start_us = floor.floor_us + DRAM_LATENCY_US + descriptors_us
     busy_us = np.maximum(whole * step + epilogue_us, dram_us)
     compute_us = whole * compute_step
     memory_us = np.maximum(dram_us, whole * l2_step)
@@ -192,6 +222,40 @@ def price(problem: Gemm | Sizes, fixed: FixedColumns, profile: HardwareProfile) 
         time_us, compute_us, memory_us, latency_us, epilogue_us, split_us, step, bound, waves,
         traffic, floor,
     )  # fmt: skip
+
+
+def _moved_rows(fixed: FixedColumns, block: Column, size: Column | int) -> Column:
+    """Rows of an operand that a step moves, those past a narrow operand's end by what they cost."""
+    by_descriptor = np.zeros(len(fixed), dtype=bool)
+    for template in ("persistent_tma", "warp_specialized", "packed"):
+        by_descriptor |= fixed.is_template(template)
+    outside = np.maximum(block - size, 0)
+    return np.asarray(np.minimum(block, size) + by_descriptor * _FILLED_ROW * outside)
+
+
+def _written_us(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Column:
+    """Time of a step in which loads by pointers write shared memory, which products then cannot
+    read: at the same tile, "tile" takes 0.1 to 0.25 us a step more than "persistent_tma" on an
+    H200 (128x128x64 and 128x256x64), some 130 bytes a clock.
+    """
+    by_pointer = table.is_template("tile") | table.is_template("split_k")
+    written = (table.block_m + table.block_n) * table.block_k * problem.element_bytes
+    clock_mhz = profile.peak_clock_mhz or profile.boost_clock_mhz or _CLOCK_MHZ
+    return np.asarray(np.where(by_pointer, written, 0.0) / (_SHARED_BYTES_PER_CLOCK * clock_mhz))
+
+
+def _issue_us(
+    problem: Gemm, table: ConfigTable, profile: HardwareProfile, unit: NDArray[np.int64],
+    by_descriptor: NDArray[np.bool_],
+) -> Column:  # fmt: skip
+    """Least time of a step: see ``_CHAIN_CLOCKS``; 0 without a matrix unit."""
+    chain = np.zeros(len(table))
+    for kind, clocks in _CHAIN_CLOCKS.items():
+        chain = np.where(unit == kind, clocks, chain)
+    links = table.block_k * problem.element_bytes / _CHAIN_BYTES
+    own = np.where(by_descriptor, _DESCRIPTOR_CLOCKS, _POINTER_CLOCKS)
+    clock_mhz = profile.peak_clock_mhz or profile.boost_clock_mhz or _CLOCK_MHZ
+    return np.asarray(np.where(chain > 0, own + chain * links, 0.0) / clock_mhz)
 
 
 def _split_us(

@@ -34,10 +34,11 @@ class Knobs(Protocol):
 
 
 #: ``slots``: programs that the chip holds at once; ``alone_us``: a step's arithmetic of one block
-#: that has its unit to itself; ``depth``: steps that share a load's latency
+#: that has its unit to itself; ``depth``: steps that share a load's latency; ``issue_us``: the
+#: least time of a step, however little it loads and multiplies
 NAMES = (
     "template", "block_m", "block_n", "block_k", "split_k", "group_m", "num_stages", "load_bits",
-    "slots", "alone_us", "depth",
+    "slots", "alone_us", "depth", "issue_us",
 )  # fmt: skip
 
 
@@ -48,7 +49,7 @@ class FixedColumns:
         self.matrix = matrix
         (
             self.template, self.block_m, self.block_n, self.block_k, self.split_k, self.group_m,
-            self.num_stages, self.load_bits, self.slots, self.alone_us, self.depth,
+            self.num_stages, self.load_bits, self.slots, self.alone_us, self.depth, self.issue_us,
         ) = matrix  # fmt: skip
 
     @classmethod
