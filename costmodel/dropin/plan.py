@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import triton
 from triton.compiler import CompiledKernel
+from triton.runtime.jit import JITFunction
 
 from costmodel.config import KernelConfig
 from costmodel.dropin.case import Case
@@ -69,7 +70,8 @@ class _Step:
             self.compiled(*args, *self.trailing)
             return
         taken = self.kernel[self.grid](*args, **self.constants)
-        if isinstance(taken, CompiledKernel) and triton.__version__.startswith(_DIRECT_RELEASES):
+        known = isinstance(self.kernel, JITFunction) and isinstance(taken, CompiledKernel)
+        if known and triton.__version__.startswith(_DIRECT_RELEASES):
             names = self.kernel.arg_names[len(args) :]
             self.trailing = tuple(self.constants[name] for name in names)
             self.compiled = taken[(*self.grid, 1, 1)[:3]]

@@ -136,5 +136,5 @@ def forced(prediction: Prediction, config: KernelConfig) -> Prediction | Rejecti
 def _short(rejection: Rejection) -> str:
     told = rejection.meaning
     if rejection.unit:
-        told += f": {rejection.needed} of {rejection.limit} {rejection.unit}"
+        told += f": {rejection.excess}"
     return told

@@ -232,7 +232,7 @@ def _of_knobs(knobs: Knobs) -> Rule:
         for name, values in knobs
         if name in _CHIP_KNOBS
     )
-    return Rule("knobs", "knobs set otherwise", f"this chip takes {', '.join(told)}", needs)
+    return Rule("knobs", "set otherwise", f"this chip takes {', '.join(told)}", needs)
 
 
 def _of_memory(memory: Memory) -> Rule:

@@ -37,8 +37,14 @@ class Rejection:
         """The smallest changes of one knob that make the configuration legal, each checked."""
         return repairs(self.problem, self.config, self.profile)
 
+    @property
+    def excess(self) -> str:
+        """What is needed against what there is; of a limit of 0 only what is too much."""
+        told = f"{self.needed} of {self.limit}" if self.limit else f"{self.needed}"
+        return f"{told} {self.unit}".rstrip()
+
     def __str__(self) -> str:
-        return f"{self.config}: {self.meaning}: {self.needed} of {self.limit} {self.unit}".rstrip()
+        return f"{self.config}: {self.meaning}: {self.excess}"
 
 
 class Rejections:
