@@ -125,9 +125,9 @@ def test_the_price_of_a_neighbour_is_what_the_ranking_says():
 
 def test_a_forced_knob_is_priced_beside_the_best():
     best = predict_best((512, 512, 8192), CHIP)
-    wanted = changed(best.config, parse_settings(["num_stages=5"]))
+    wanted = changed(best.config, parse_settings(["num_stages=3"]))
     answer = forced(best, wanted)
-    assert answer.config.num_stages == 5 and answer.time_us >= best.time_us
+    assert answer.config.num_stages == 3 and answer.time_us >= best.time_us
     found = report(answer, best=best)
     assert found.instead_of.config == str(best.config)
     assert "forcing costs +" in found.text()
