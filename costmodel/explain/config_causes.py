@@ -10,7 +10,6 @@ from costmodel.config import ConfigTable
 from costmodel.explain.case import Case, Cause
 from costmodel.explain.layers import Row, copy_way
 from costmodel.physics.banks import bank_ways, meets_one_channel
-from costmodel.physics.estimate import DRAM_LATENCY_US
 from costmodel.physics.roofline import peak_of
 from costmodel.resources.matrix_unit import MatrixUnit, kernel_blocks
 
@@ -122,7 +121,7 @@ def uncovered_loads(case: Case) -> Iterator[Cause]:
     if copy_way(row) in ("registers", "direct"):
         return  # narrow loads and vectors have their own cause
     whole = float(physics.waves.rounds[0] * physics.waves.steps[0])
-    before = physics.roofline.floor_us + DRAM_LATENCY_US + float(physics.split_us[0])
+    before = float(physics.start_us[0] + physics.split_us[0])
     waiting = (float(physics.latency_us[0]) - before) / whole
     busy = max(float(physics.compute_us[0]), float(physics.memory_us[0])) / whole
     if int(physics.waves.steps[0]) < 4 or waiting < UNCOVERED * busy:

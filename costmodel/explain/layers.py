@@ -264,7 +264,7 @@ def compute_pipeline(row: Row) -> Layer:
     block = (config.block_m + config.block_n) * config.block_k * problem.element_bytes
     asked = copy_bandwidth_gb_s(row.profile) * 1e3 * DRAM_LATENCY_US
     whole = row.figure("waves", "rounds") * steps
-    start = physics.roofline.floor_us + DRAM_LATENCY_US
+    start = float(physics.start_us[0])
     step = float(physics.step_us[0])
     parts = {
         "arithmetic": float(physics.compute_us[0]) / whole,

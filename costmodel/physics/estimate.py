@@ -61,7 +61,7 @@ _MMA_SYNC_SHARE = 0.62
 _STEP_US = 0.03
 #: clocks that a step takes however small its tile: products that add to one sum wait for each
 #: other, and a descriptor's step waits on barriers besides. Read off runs of small tiles on an
-#: H200 (8 stages and more, one round, DRAM idle): a step of 32, 64, 128 columns of K takes 95, 150,
+#: H200 (`data/results/small_steps.py`: deep pipelines, one round, DRAM idle): a step of 32, 64, 128 columns of K takes 95, 150,
 #: 260 ns with pointers and mma.sync; of 64, 128 by descriptor 250, 360 with it, 210, 240 with wgmma
 _CHAIN_CLOCKS = {MatrixUnit.MMA_SYNC: 50.0, MatrixUnit.WGMMA: 22.0, MatrixUnit.TCGEN05: 22.0}
 _CHAIN_BYTES = 32  # of K, that one instruction multiplies
@@ -100,6 +100,7 @@ class PricedColumns:
     epilogue_us: Column
     split_us: Column
     step_us: Column
+    start_us: Column
     bound: NDArray[np.int64]
     waves: WaveColumns
     traffic: TrafficColumns
@@ -219,8 +220,8 @@ def price(problem: Gemm | Sizes, fixed: FixedColumns, profile: HardwareProfile) 
     largest = np.where(dram_us > chip_us, BOUNDS.index("memory"), BOUNDS.index("compute"))
     bound = np.where(explained, largest, BOUNDS.index("latency"))
     return PricedColumns(
-        time_us, compute_us, memory_us, latency_us, epilogue_us, split_us, step, bound, waves,
-        traffic, floor,
+        time_us, compute_us, memory_us, latency_us, epilogue_us, split_us, step, start_us, bound,
+        waves, traffic, floor,
     )  # fmt: skip
 
 
