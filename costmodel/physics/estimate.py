@@ -60,9 +60,10 @@ _MMA_SYNC_SHARE = 0.62
 #: barrier, address and issue work of one K step that no overlap hides: by hand
 _STEP_US = 0.03
 #: clocks that a step takes however small its tile: products that add to one sum wait for each
-#: other, and a descriptor's step waits on barriers besides. Read off runs of small tiles on an
-#: H200 (`data/results/small_steps.py`: deep pipelines, one round, DRAM idle): a step of 32, 64, 128 columns of K takes 95, 150,
-#: 260 ns with pointers and mma.sync; of 64, 128 by descriptor 250, 360 with it, 210, 240 with wgmma
+#: other, and a descriptor's step waits on barriers besides. Of small tiles on an H200
+#: (data/results/small_steps.py, the fastest tenth) a step of 32, 64, 128 columns of K takes 103,
+#: 168, 279 ns with pointers and mma.sync; of 64, 128 by descriptor 270, 379 with it, 224, 251 with
+#: wgmma
 _CHAIN_CLOCKS = {MatrixUnit.MMA_SYNC: 50.0, MatrixUnit.WGMMA: 22.0, MatrixUnit.TCGEN05: 22.0}
 _CHAIN_BYTES = 32  # of K, that one instruction multiplies
 _POINTER_CLOCKS, _DESCRIPTOR_CLOCKS = 20.0, 200.0
