@@ -29,8 +29,12 @@ def collect(
     ] = None,
     kernels: Annotated[
         float,
-        typer.Option(min=0, max=1, help="Share of all kernels to sample from: fewer to compile."),
+        typer.Option(min=0, max=1, help="Share of all kernels to sample from where it suffices: fewer to compile."),
     ] = 1.0,
+    unpruned: Annotated[
+        bool,
+        typer.Option("--unpruned", help="Every candidate, also those that the model would prune."),
+    ] = False,
     profile: Annotated[str | None, typer.Option(help="Chip; the GPU at hand by default.")] = None,
     have: Annotated[
         list[Path] | None, typer.Option(help="Logs or shards whose rows need no new measurement.")
@@ -76,7 +80,7 @@ def collect(
     from costmodel.measure.at_hand import require_gpu
     from costmodel.measure.bench import new_run_id
     from costmodel.measure.collect import collect as run_collect
-    from costmodel.measure.collect import sample_job, winners_jobs
+    from costmodel.measure.collect import sample_job, whole_job, winners_jobs
     from costmodel.measure.worker import WorkerOptions
     from costmodel.paths import user_dir
     from costmodel.profile import resolve_profile
@@ -95,6 +99,8 @@ def collect(
     if winners is not None and frame is not None:
         groups = [g for g in groups_of(frame, chip.name) if g.problem in set(problems)]
         jobs = winners_jobs(groups, winners)
+    elif unpruned:
+        jobs = [whole_job(problem, chip) for problem in problems]
     else:
         jobs = [sample_job(problem, chip, configs, seed, kernels) for problem in problems]
     path = log or user_dir() / "log.jsonl"

@@ -26,7 +26,7 @@ from costmodel.space.candidates import candidates
 from costmodel.space.prune import prune
 
 #: jobs whose kernels compile while earlier ones are timed
-_LOOKAHEAD = 12
+_LOOKAHEAD = 24
 #: the vendor's GEMM is timed again after so many configurations: a drift shows in its own rows
 _VENDOR_EVERY = 120
 
@@ -60,14 +60,17 @@ def sample_job(
 
     Half of them lie along the order of the physics estimate, dense at its top, where choices are
     made, and ever thinner below; half are drawn evenly. ``kernels`` is the share of all kernels
-    that the draw is from, the same ones for every problem: most of a collection's time is
-    compiling. The draw depends on the seed and the problem alone, so that a collection resumes on
-    the same.
+    that the draw is from, the same ones for every problem, and more where those would not fill
+    ``count``: most of a collection's time is compiling. The draw depends on the seed and the
+    problem alone, so that a collection resumes on the same.
     """
     legal, _ = prune(problem, candidates(problem, profile), profile)
-    drawn = legal[np.flatnonzero(_kernel_draw(legal, seed) < kernels)]
-    legal = drawn if len(drawn) else legal
     if count is None or count >= len(legal):
+        return Job(problem, tuple(legal))
+    draw = _kernel_draw(legal, seed)
+    enough = float(np.partition(draw, count - 1)[count - 1])
+    legal = legal[np.flatnonzero(draw <= max(kernels, enough))]
+    if count >= len(legal):
         return Job(problem, tuple(legal))
     rng = np.random.default_rng([seed, problem.m, problem.n, problem.k, problem.batch])
     order = np.argsort(estimate_columns(problem, legal, profile).time_us, kind="stable")
@@ -75,6 +78,11 @@ def sample_job(
     rest = np.setdiff1d(np.arange(len(legal)), along)
     even = rng.choice(rest, size=count - len(along), replace=False)
     return Job(problem, tuple(legal[np.sort(np.concatenate([along, even]))]))
+
+
+def whole_job(problem: Gemm, profile: HardwareProfile) -> Job:
+    """A job of every candidate, also of those that ``prune`` rejects: does it reject the best?"""
+    return Job(problem, tuple(candidates(problem, profile)))
 
 
 #: knobs that one compiled kernel takes at run time
