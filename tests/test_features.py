@@ -32,15 +32,20 @@ def feature(name, problem=PROBLEM, config=CONFIG, chip=H200):
 
 def test_the_features_and_their_order_are_those_that_models_are_fitted_on():
     assert list(FEATURES) == [
-        "estimate_over_roofline", "compute_over_roofline", "memory_over_roofline",
-        "latency_over_roofline", "epilogue_over_roofline", "split_over_roofline", "floor_share",
-        "intensity_over_ridge", "programs_per_unit", "rounds", "fill", "tile_use",
-        "blocks_per_unit", "resident_blocks", "tiles_along_m", "tiles_along_n", "group_share",
-        "steps", "pipeline_fill", "bytes_in_flight", "step_over_latency", "stages", "step_depth",
-        "dram_over_compulsory", "l2_over_compulsory", "parts_over_compulsory", "operands_over_l2",
-        "narrowest_load", "store_width", "tall_block", "wide_block", "warps", "matrix_share",
-        "matrix_instruction", "registers_wanted", "shared_share", "occupancy", "splits",
-        "template_kind", "swapped", "parts_of_epilogue", "a_is_transposed", "b_is_transposed",
+        "programs_per_unit", "rounds", "fill", "tile_use", "blocks_per_unit", "resident_blocks",
+        "tiles_along_m", "tiles_along_n", "group_share", "last_round", "row_use", "column_use",
+        "a_is_transposed", "b_is_transposed", "element_bytes", "is_tile", "is_split_k",
+        "is_persistent_tma", "is_warp_specialized", "is_matvec", "is_packed", "rows_of_c",
+        "columns_of_c", "depth_of_k", "steps", "pipeline_fill", "bytes_in_flight",
+        "step_over_latency", "stages", "step_depth", "depth_use", "ring_bytes", "loads_per_thread",
+        "tall_block", "wide_block", "warps", "matrix_share", "matrix_instruction",
+        "registers_wanted", "shared_share", "occupancy", "splits", "swapped", "parts_of_epilogue",
+        "sums_per_thread", "estimate_over_roofline", "compute_over_roofline",
+        "memory_over_roofline", "latency_over_roofline", "epilogue_over_roofline",
+        "split_over_roofline", "floor_share", "intensity_over_ridge", "roofline_us", "estimate_us",
+        "compute_us", "memory_us", "latency_us", "dram_over_compulsory", "l2_over_compulsory",
+        "parts_over_compulsory", "operands_over_l2", "narrowest_load", "store_width", "load_of_a",
+        "load_of_b", "whole_lines",
     ]  # fmt: skip
 
 
@@ -81,7 +86,25 @@ def test_the_matrix_holds_each_feature_in_its_column():
         ("step_depth", 7.0),  # 64 * 2 bytes
         ("warps", 3.0),
         ("splits", 0.0),
-        ("template_kind", 0.0),
+        ("is_tile", 1.0),
+        ("is_split_k", 0.0),
+        ("element_bytes", 2.0),
+        ("rows_of_c", math.log2(1000)),
+        ("columns_of_c", math.log2(2000)),
+        ("depth_of_k", 12.0),
+        # 64 programs where one block fits a unit: 64 of 132 slots
+        ("last_round", 64 / 132),
+        ("row_use", 1000 / 1024),
+        ("column_use", 2000 / 2048),
+        ("depth_use", 1.0),
+        ("ring_bytes", math.log2(4 * 49152)),
+        # 49152 bytes a step by 256 threads of 16 bytes: 12
+        ("loads_per_thread", math.log2(12)),
+        # 128 * 256 sums by 256 threads
+        ("sums_per_thread", 7.0),
+        ("load_of_a", 4.0),
+        ("load_of_b", 4.0),
+        ("whole_lines", 1.0),  # 4096 * 2 bytes are 64 lines of 128
         ("swapped", 0.0),
         ("parts_of_epilogue", 1.0),
         ("tall_block", 7.0),
@@ -111,6 +134,11 @@ def test_the_roofline_is_the_measure_of_every_time():
     roof = 16.384e9 / 989.4e6 + 2.7
     assert feature("estimate_over_roofline") == pytest.approx(math.log2(physics.time_us[0] / roof))
     assert feature("floor_share") == pytest.approx(2.7 / roof)
+    assert feature("roofline_us") == pytest.approx(math.log2(roof))
+    assert feature("estimate_us") == pytest.approx(math.log2(physics.time_us[0]))
+    for name in ("compute", "memory", "latency"):
+        over = feature(f"{name}_over_roofline")
+        assert feature(f"{name}_us") == pytest.approx(over + math.log2(roof))
     assert feature("intensity_over_ridge") == pytest.approx(
         math.log2((16.384e9 / 989.4e6) / (28.576e6 / 4.3e6))
     )
@@ -126,6 +154,11 @@ def test_swapping_exchanges_the_blocks_that_the_matrix_unit_sees():
 def test_an_odd_k_narrows_loads_to_one_element():
     assert feature("narrowest_load", problem=Gemm(1000, 2000, 4095)) == 1.0  # 2 bytes
     assert feature("store_width", problem=Gemm(1000, 2001, 4096)) == 1.0
+    # rows of B stored [K, N] follow N alone
+    assert feature("load_of_b", problem=Gemm(1000, 2002, 4096, layout="nn")) == 2.0
+    assert feature("load_of_a", problem=Gemm(1000, 2002, 4096, layout="nn")) == 4.0
+    assert feature("whole_lines", problem=Gemm(1000, 2000, 4100)) == 0.0
+    assert feature("depth_use", problem=Gemm(1000, 2000, 4000)) == 4000 / 4032
 
 
 @settings(max_examples=50, deadline=None)

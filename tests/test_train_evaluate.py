@@ -28,6 +28,7 @@ from costmodel.ranking.ranker import load_ranker, own_model_path
 from costmodel.records.groups import Group, groups_of
 from costmodel.records.log import RunLog
 from costmodel.records.schema import make_row
+from costmodel.records.source_hash import kernel_hash
 from costmodel.records.store import packaged_runs, read_runs, write_shards
 from costmodel.shapes import read_shapes
 
@@ -123,6 +124,19 @@ def test_failures_take_no_part_and_the_vendors_time_is_its_median(tmp_path):
     (found,) = groups_of(frame_of(rows, tmp_path))
     assert list(found.table) == [CONFIGS[0]]
     assert (found.vendor_us, found.problem, found.shape) == (8.0, PROBLEM, (512, 512, 512))
+
+
+def test_older_kernels_speak_only_where_todays_ran_nothing_of_a_problem(tmp_path):
+    bf16 = replace(PROBLEM, dtype="bf16", out_dtype="bf16")
+    now = kernel_hash(CONFIGS[0].template)
+    rows = [
+        row(CONFIGS[0], 10.0, kernel_hash=now),
+        row(CONFIGS[0], 12.0, kernel_hash="0" * 12, minute=1),
+        row(CONFIGS[1], 9.0, kernel_hash="0" * 12),
+        row(CONFIGS[0], 11.0, kernel_hash="0" * 12, problem=bf16),
+    ]
+    found = {g.problem: g.time_us.tolist() for g in groups_of(frame_of(rows, tmp_path))}
+    assert found == {PROBLEM: [10.0], bf16: [11.0]}
 
 
 def test_each_problem_is_its_own_group_and_a_foreign_chip_is_left_out(tmp_path):

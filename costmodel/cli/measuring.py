@@ -29,7 +29,11 @@ def collect(
     ] = None,
     kernels: Annotated[
         float,
-        typer.Option(min=0, max=1, help="Share of all kernels to sample from where it suffices: fewer to compile."),
+        typer.Option(
+            min=0,
+            max=1,
+            help="Share of all kernels to sample from where that suffices.",
+        ),
     ] = 1.0,
     unpruned: Annotated[
         bool,

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.errors import ModelError, RecordError
-from costmodel.learning.distill import DRAWN_SHAPES, EPOCHS, HIDDEN, screen_of
 from costmodel.learning.gate import (
     RefusedModelError,
     Verdict,
@@ -22,6 +21,7 @@ from costmodel.learning.gate import (
     replaced_model,
 )
 from costmodel.learning.gate import install as put_in_place
+from costmodel.learning.networks import EPOCHS, HIDDEN, network_of
 from costmodel.learning.split import heldout_shapes, judging_shapes, training_groups
 from costmodel.physics.estimate import estimate_columns
 from costmodel.problem import Gemm
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 #: chosen by five-fold cross-validation over the training shapes; two seeds are averaged, since
 #: each tree sees a random half of the features at a split
 PARAMETERS: dict[str, Any] = {
-    "max_iter": 300,
-    "learning_rate": 0.06,
+    "max_iter": 600,
+    "learning_rate": 0.04,
     "max_leaf_nodes": 63,
     "max_depth": 8,
     "min_samples_leaf": 20,
@@ -49,8 +49,12 @@ PARAMETERS: dict[str, Any] = {
 }
 SEEDS = (0, 1)
 FOLDS = 5
-#: measured problems from which on a network stands before the trees
-_LEAST_SCREENED = 200
+#: networks for each seed of the trees, and measured problems from which on there are any: of few
+#: shapes a network learns too little
+_NETWORKS_A_SEED = 2
+_LEAST_FOR_NETWORKS = 200
+#: weight of a row: (best time of its shape / its time) to this power
+_WEIGHT_POWER = 2.0
 #: the interval is calibrated on the configurations that matter: the first of each shape's ranking
 _CALIBRATION_TOP = 8
 
@@ -130,7 +134,7 @@ def train(
         raise RecordError(
             "every shape of these runs is held out for evaluation; collect other shapes to train on"
         )
-    ranker = screened(fit(groups, seeds=seeds, frame=frame), groups)
+    ranker = fit(groups, seeds=seeds, frame=frame)
     verdict = judge(
         ranker, replaced_model(path) if source is None else None, [*judges.shipped, *judges.own],
         log=judges.log, contradicted=None if log is None else contradictions(known, log),
@@ -150,23 +154,6 @@ def train(
     return TrainReport(
         ranker, path if install else None, len(groups), rows, verdict, kept, tuple(problems)
     )
-
-
-def screened(ranker: Ranker, groups: Sequence[Group]) -> Ranker:
-    """The ranker with a network that spares its trees most rows, where there is enough to learn.
-
-    It learns on one chip, the one with most problems: of few shapes it would learn too little to
-    be trusted, and the trees see every row.
-    """
-    problems: dict[str, list[Gemm]] = {}
-    for group in groups:
-        problems.setdefault(group.device, []).append(group.problem)
-    device, most = max(problems.items(), key=lambda item: len(item[1]))
-    if len(most) < _LEAST_SCREENED:
-        return ranker
-    screen = screen_of(ranker.trees, most, load_profile(device))
-    taught = {"device": device, "drawn_shapes": DRAWN_SHAPES, "hidden": HIDDEN, "epochs": EPOCHS}
-    return replace(ranker, screen=screen, manifest=ranker.manifest | {"screen": taught})
 
 
 @dataclass(frozen=True)
@@ -241,7 +228,7 @@ def fit(
     for test, learn in _folds(data, folds):
         model = _fitted(learn, seeds[:1])
         for item in test:
-            times = item.estimate_us * np.exp(model.trees.predict(item.features))
+            times = item.estimate_us * np.exp(model.predict(item.features))
             order = np.argsort(times, kind="stable")
             top = order[:_CALIBRATION_TOP]
             residuals.append(np.log(item.group.time_us[top] / times[top]))
@@ -254,7 +241,7 @@ def fit(
         scores["cv_top1_min"] = round(float(np.min(firsts)), 4)
     return replace(
         ranker, low=float(spread[0]), high=float(spread[1]),
-        manifest=_manifest(data, seeds, scores, frame),
+        manifest=_manifest(data, seeds, scores, frame, len(ranker.networks)),
     )  # fmt: skip
 
 
@@ -283,7 +270,14 @@ def _fitted(data: list[Prepared], seeds: Sequence[int]) -> Ranker:
         )
         for seed in seeds
     ]
-    return Ranker(trees_of(models, len(FEATURES)), 0.0, 0.0, {})
+    networks = []
+    if len(data) >= _LEAST_FOR_NETWORKS:
+        rows = [item.features for item in data]
+        targets = [item.target for item in data]
+        times = [item.group.time_us for item in data]
+        count = _NETWORKS_A_SEED * len(seeds)
+        networks = [network_of(rows, targets, times, seed=seed) for seed in range(count)]
+    return Ranker(trees_of(models, len(FEATURES)), 0.0, 0.0, {}, tuple(networks))
 
 
 def _physics_spread(data: list[Prepared]) -> list[float]:
@@ -299,15 +293,16 @@ def _weights(time_us: NDArray[np.float64]) -> NDArray[np.float64]:
     """Weights of one shape's rows: they sum to 1, and fast configurations count for more.
 
     Every shape counts the same, however many of its configurations were measured. A configuration
-    twice as slow as the best counts half: its exact time never decides a choice.
+    twice as slow as the best counts a quarter: its exact time never decides a choice.
     """
-    weight = time_us.min() / time_us
+    weight = (time_us.min() / time_us) ** _WEIGHT_POWER
     return np.asarray(weight / weight.sum(), dtype=np.float64)
 
 
 def _manifest(
-    data: list[Prepared], seeds: Sequence[int], scores: dict[str, Any], frame: pd.DataFrame | None
-) -> dict[str, Any]:
+    data: list[Prepared], seeds: Sequence[int], scores: dict[str, Any], frame: pd.DataFrame | None,
+    networks: int,
+) -> dict[str, Any]:  # fmt: skip
     devices = sorted({item.group.device for item in data})
     manifest: dict[str, Any] = {
         "rows": sum(len(item.target) for item in data),
@@ -319,6 +314,7 @@ def _manifest(
         "features": list(FEATURES),
         "feature_fingerprint": feature_fingerprint(),
         "parameters": PARAMETERS,
+        "networks": {"hidden": HIDDEN, "epochs": EPOCHS, "count": networks},
         "seeds": list(seeds),
         "scores": scores,
         "physics_spread": _physics_spread(data),

@@ -1,4 +1,4 @@
-"""A small network that imitates the trees: good enough to say which rows they need to see."""
+"""A small network beside the trees: it errs elsewhere, and is quick enough to see every row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from costmodel.errors import ModelError
 
 Matrix = NDArray[np.float32]
 
-#: a file may not ask for more: ours has two hidden layers of 128
+#: a file may not ask for more: ours has three networks of three hidden layers of 128
+MOST_NETWORKS = 16
 MOST_LAYERS = 8
 MOST_WIDTH = 1024
 
@@ -39,46 +40,53 @@ class Network:
             np.maximum(values, 0, out=values)
         return np.asarray(values @ self.weights[-1] + self.biases[-1], dtype=np.float64)[:, 0]
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays to store."""
-        stored = {"screen_low": self.low, "screen_high": self.high}
+    def arrays(self, number: int) -> dict[str, NDArray[Any]]:
+        """The arrays to store of the network of this number."""
+        own = f"network_{number}_"
+        stored = {f"{own}low": self.low, f"{own}high": self.high}
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            stored |= {f"screen_weight_{layer}": weight, f"screen_bias_{layer}": bias}
+            stored |= {f"{own}weight_{layer}": weight, f"{own}bias_{layer}": bias}
         return stored
 
     @classmethod
-    def checked(
+    def all_checked(
         cls, arrays: dict[str, NDArray[Any]], n_features: int, where: str
-    ) -> Network | None:
-        """Rebuild from stored arrays; None where there are none.
+    ) -> tuple[Network, ...]:
+        """Rebuild from stored arrays, in their order; none where there are none.
 
         Every shape and number is checked first: raises ``ModelError`` naming file and array.
         """
-        if not any(name.startswith("screen_") for name in arrays):
-            return None
+        count = len({name.split("_")[1] for name in arrays if name.startswith("network_")})
+        if count > MOST_NETWORKS:
+            raise ModelError(f"{where}: {count} networks, more than {MOST_NETWORKS}")
+        return tuple(cls._checked(arrays, f"network_{i}_", n_features, where) for i in range(count))
 
+    @classmethod
+    def _checked(
+        cls, arrays: dict[str, NDArray[Any]], own: str, n_features: int, where: str
+    ) -> Network:
         def read(name: str, *shape: int | None) -> Matrix:
-            array = arrays.get(name)
+            array = arrays.get(own + name)
             if array is None or array.dtype.kind != "f" or array.ndim != len(shape):
-                raise ModelError(f"{where}: array {name!r} is missing or has another form")
+                raise ModelError(f"{where}: array {own + name!r} is missing or has another form")
             for have, want in zip(array.shape, shape, strict=True):
                 if not 1 <= have <= MOST_WIDTH or want not in (None, have):
-                    raise ModelError(f"{where}: array {name!r} has the shape {array.shape}")
+                    raise ModelError(f"{where}: array {own + name!r} has the shape {array.shape}")
             # summed over a layer, larger numbers would overflow
             if not (np.abs(array) <= 1e6).all():
-                raise ModelError(f"{where}: array {name!r} holds numbers past a million")
+                raise ModelError(f"{where}: array {own + name!r} holds numbers past a million")
             return np.ascontiguousarray(array, dtype=np.float32)
 
-        low, high = read("screen_low", n_features), read("screen_high", n_features)
-        layers = sum(name.startswith("screen_weight_") for name in arrays)
+        low, high = read("low", n_features), read("high", n_features)
+        layers = sum(name.startswith(f"{own}weight_") for name in arrays)
         if not 1 <= layers <= MOST_LAYERS:
-            raise ModelError(f"{where}: a screen of {layers} layers; 1 to {MOST_LAYERS} are read")
+            raise ModelError(f"{where}: a network of {layers} layers; 1 to {MOST_LAYERS} are read")
         weights: list[Matrix] = []
         biases: list[Matrix] = []
         width: int = n_features
         for layer in range(layers):
             last = 1 if layer == layers - 1 else None
-            weights.append(read(f"screen_weight_{layer}", width, last))
+            weights.append(read(f"weight_{layer}", width, last))
             width = weights[-1].shape[1]
-            biases.append(read(f"screen_bias_{layer}", width))
+            biases.append(read(f"bias_{layer}", width))
         return cls(low, high, tuple(weights), tuple(biases))

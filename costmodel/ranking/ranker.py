@@ -27,24 +27,23 @@ from costmodel.ranking.network import Network
 from costmodel.ranking.trees import Trees
 from costmodel.space.candidates import candidates
 
-FORMAT = 2
+FORMAT = 3
 #: a whole model file; ours is under 2 MB
 MOST_BYTES = 64 * 2**20
 #: rows that reach the ranker: the best by physics. On the 48 held-out shapes of the H200 the best
 #: measured configuration stands 18th by physics in the median and 232nd at worst
 #: (`costmodel evaluate --json`, best_stands_by_physics)
 SHORTLIST = 256
-#: rows of the shortlist that reach the trees: the best by the network that imitates them. With 32
-#: the held-out shares of the first 1, 3, 5 and 8 choices are those of trees on all 256
+#: rows of the shortlist that everyone sees: the best by the first network
 RERANKED = 32
 
 
 @dataclass(frozen=True, eq=False)
 class Ranker:
-    """Trees over ``FEATURES`` that predict log(time / physics estimate), with its spread.
+    """Trees and networks over ``FEATURES`` that predict log(time / physics estimate).
 
-    ``screen`` imitates the trees in a fraction of their time: of many rows only the best
-    ``RERANKED`` by its word reach them. None sends every row to the trees.
+    The trees' word counts as much as that of all networks; where there are none, it is alone. The
+    first network is quick: of many rows only the best ``RERANKED`` by its word reach the others.
     ``low`` and ``high`` are the 5 % and 95 % quantiles of log(measured / predicted) for
     configurations that this model ranked near the top on shapes it was not fitted on.
     """
@@ -53,7 +52,7 @@ class Ranker:
     low: float
     high: float
     manifest: dict[str, Any]
-    screen: Network | None = None
+    networks: tuple[Network, ...] = ()
 
     def applies(self, problem: Gemm, profile: HardwareProfile) -> bool:
         """Whether the rows it was fitted on speak for this chip and this kind of problem.
@@ -80,14 +79,22 @@ class Ranker:
         self, rows: NDArray[np.float32], estimate_us: NDArray[np.float64], least_us: Any
     ) -> NDArray[np.float64]:
         """Predicted times from features [configurations, features] and physics' estimate."""
-        if self.screen is None or len(rows) <= RERANKED:
-            times = estimate_us * np.exp(self.trees.predict(rows))
+        if not self.networks or len(rows) <= RERANKED:
+            times = estimate_us * np.exp(self.predict(rows))
         else:
-            rough = estimate_us * np.exp(self.screen.predict(rows))
+            rough = estimate_us * np.exp(self.networks[0].predict(rows))
             first = best_rows(rough, RERANKED)
-            exact = estimate_us[first] * np.exp(self.trees.predict(rows[first]))
+            exact = estimate_us[first] * np.exp(self.predict(rows[first]))
             times = with_first(rough, first, exact)
         return np.asarray(np.maximum(times, least_us))
+
+    def predict(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+        """log(time / physics estimate) of every row of [configurations, features]."""
+        said = self.trees.predict(rows)
+        if not self.networks:
+            return said
+        others = np.mean([network.predict(rows) for network in self.networks], axis=0)
+        return np.asarray((said + others) / 2)
 
     def save(self, path: Path) -> None:
         """Write ``path`` (.npz) and its manifest (.json beside it), each whole or not at all.
@@ -99,7 +106,7 @@ class Ranker:
         buffer = io.BytesIO()
         beside = path.with_suffix(".json")
         manifest = json.dumps(self.manifest, indent=1, sort_keys=True) + "\n"
-        screen = self.screen.arrays() if self.screen else {}
+        networks = {k: v for i, n in enumerate(self.networks) for k, v in n.arrays(i).items()}
         own = {
             "format": np.array([FORMAT]),
             "features": np.array(list(FEATURES)),
@@ -107,7 +114,7 @@ class Ranker:
             "manifest": np.array(manifest),
             "replaces": np.array(_digest(beside.read_bytes()) if beside.is_file() else ""),
         }
-        arrays = self.trees.arrays() | screen | own
+        arrays = self.trees.arrays() | networks | own
         np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
         with atomic_write(path, "wb") as stream:
             stream.write(buffer.getvalue())
@@ -185,8 +192,8 @@ def _parse(data: bytes, manifest_json: bytes, where: str) -> Ranker:
     if spread is None or not numbers or not np.isfinite(spread).all():
         raise ModelError(f"{where}: array 'spread' must hold two finite numbers")
     trees = Trees.checked(arrays, len(FEATURES), where)
-    screen = Network.checked(arrays, len(FEATURES), where)
-    return Ranker(trees, float(spread[0]), float(spread[1]), manifest, screen)
+    networks = Network.all_checked(arrays, len(FEATURES), where)
+    return Ranker(trees, float(spread[0]), float(spread[1]), manifest, networks)
 
 
 def _arrays(data: bytes, where: str) -> dict[str, NDArray[Any]]:

@@ -13,6 +13,7 @@ from costmodel.config import KNOBS, TEMPLATES, ConfigTable, KernelConfig
 from costmodel.errors import RecordError
 from costmodel.problem import Gemm
 from costmodel.records.schema import PROBLEM_COLUMNS, config_of, problem_of
+from costmodel.records.source_hash import kernel_hash
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +45,8 @@ def groups_of(
 ) -> list[Group]:
     """Split a frame of rows by device and problem; failures and foreign rows are left out.
 
-    ``source`` takes the runs of another tool's kernel by its name; None takes this package's own.
+    ``source`` takes the runs of another tool's kernel by its name; None takes this package's own,
+    and of a problem that today's kernels ran no row of older ones: they are other programs.
     Raises ``RecordError`` where nothing correct is left.
     """
     good = frame[(frame["invalidity"] == "correct") & frame["time_us"].notna()]
@@ -67,7 +69,20 @@ def groups_of(
             + (f"; there are runs of other kernels: {', '.join(others[:5])}" if others else "")
             + "; `costmodel collect` measures some"
         )
-    return list(_groups(good))
+    return list(_groups(good if source else _without_outdated(good)))
+
+
+def _without_outdated(good: pd.DataFrame) -> pd.DataFrame:
+    """Rows without those of older kernels, wherever today's ran the same problem on the chip.
+
+    What older kernels alone ran stays: they were much the same, and no row says less.
+    """
+    hashes = {name: kernel_hash(name) for name in TEMPLATES}
+    ours = good["backend"] == "triton"
+    current = ours & (good["kernel_hash"] == good["template"].map(hashes))
+    keys = [good[name] for name in ("device", *PROBLEM_COLUMNS)]
+    replaced = current.groupby(keys, dropna=False).transform("any")
+    return good[current | ~ours | ~replaced]
 
 
 def _groups(good: pd.DataFrame) -> Iterator[Group]:
