@@ -7,8 +7,9 @@ A candidate's log time is its predicted one plus an error of three independent n
 
 ``s`` is common to a problem (its clock, its DRAM): it makes all candidates slower together and
 changes no choice, so it drops out. ``u`` is common to near-identical candidates. Their sum has the
-width of the ranking's spread: sigma = (q95 - q05) / 3.29. The spread's skew is left out: it moves
-no choice on the H200 by more than two. The best of the first k is near the best of all where
+width of the ranking's spread: sigma = (q95 - q05) / 3.29. A spread's upper side is the wider one
+on the H200; each side at its own width would draw fewer fast surprises than the runs hold, so both
+have the mean width. The best of the first k is near the best of all where
 min(t_1 .. t_k) <= (1 + within) min(t_1 .. t_n); how often, seeded draws count, for every k at once.
 """
 
