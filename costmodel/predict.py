@@ -96,6 +96,15 @@ class Prediction:
         """Rate at the predicted time, in TFLOPS."""
         return self.problem.flops / (self.time_us * 1e6)
 
+    def enough(self, within: float = 0.02, confidence: float = 0.9) -> int:
+        """How many of the ranking's first to measure, so that the best of them will do.
+
+        With probability ``confidence`` it is at most ``within`` slower than the best of all; both
+        are shares. Rests on the ranker's spread: where ``calibrated`` is false, on physics' own.
+        Raises ``ConfigError``.
+        """
+        return self.ranking.enough(within, confidence)
+
     def explain(self) -> str:
         """Why this configuration: the figures behind it, as text."""
         from costmodel.explain.report import report

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from costmodel.cli import app as frame
 from costmodel.cli.problem import problem_of
-from costmodel.cli.tuning import MEASURED_COLUMNS, measured_rows, summary
+from costmodel.cli.tuning import MEASURED_COLUMNS, measured_rows, share_of, summary
 from costmodel.config import KernelConfig
+from costmodel.errors import ConfigError
 from costmodel.learning.gate import RefusedModelError, Verdict
 from costmodel.predict import predict_best
 from costmodel.records.log import LineProblem, RunLog
@@ -260,11 +261,12 @@ def tuned(monkeypatch):
     result = SimpleNamespace(
         problem=prediction.problem, config=best, time_us=20.0, vendor_us=30.0, rows=rows,
         prediction=prediction, note="2 configurations measured", vendor=None,
+        default=None, default_us=None, within=None, confidence=None,
         as_dict=lambda: {"time_us": 20.0, "spread": float("inf")},
     )  # fmt: skip
 
-    def fake(problem, profile=None, *, top_k=8, seeds=0):
-        calls.append((str(problem), profile, top_k))
+    def fake(problem, profile=None, *, top_k=None, within=None, confidence=None, seeds=0):
+        calls.append((str(problem), profile, top_k, within, confidence))
         return result
 
     monkeypatch.setattr(import_module("costmodel.measure.tune"), "tune", fake)
@@ -273,8 +275,31 @@ def tuned(monkeypatch):
 
 def test_tune_hands_on_problem_chip_and_top_k_and_infinity_is_null_in_json(tuned):
     text = printed("tune", 512, 512, 8192, *CHIP, "--top-k", 2, "--json")
-    assert tuned.calls == [("512x512x8192 fp16 nt", "h200-sxm", 2)]
+    assert tuned.calls == [("512x512x8192 fp16 nt", "h200-sxm", 2, None, None)]
     assert json.loads(text) == {"time_us": 20.0, "spread": None}
+
+
+@pytest.mark.parametrize(
+    ("written", "share"), [("2%", 0.02), ("0.02", 0.02), (" 2.5 % ", 0.025), ("0", 0.0)]
+)
+def test_a_share_is_written_in_percent_or_as_a_number(written, share):
+    assert share_of("--within", written) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("written", ["", "%", "two", "nan", "inf", "-2%", "100%", "1e400"])
+def test_what_is_no_share_is_refused_by_the_options_name(written):
+    with pytest.raises(ConfigError, match="--within takes a share below 1, such as 2% or 0.02"):
+        share_of("--within", written)
+
+
+def test_a_share_written_without_its_percent_sign_is_asked_about():
+    with pytest.raises(ConfigError, match="got '90'; did you mean 90%"):
+        share_of("--confidence", "90")
+
+
+def test_tune_hands_on_what_was_promised(tuned):
+    printed("tune", 512, 512, 8192, *CHIP, "--within", "2%", "--confidence", "0.95", "--json")
+    assert tuned.calls == [("512x512x8192 fp16 nt", "h200-sxm", None, 0.02, 0.95)]
 
 
 def test_tune_lists_runs_by_time_with_the_vendor_and_failures_last(tuned):

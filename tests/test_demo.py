@@ -51,7 +51,7 @@ def test_with_a_gpu_each_shape_is_measured_beside_the_vendor(monkeypatch, tmp_pa
         prediction = predict_best(problem, demo.PROFILE)
         return SimpleNamespace(
             config=prediction.config, time_us=20.0, vendor_us=30.0, rows=[], note="",
-            prediction=prediction, vendor=None,
+            prediction=prediction, vendor=None, default=None, within=None,
         )  # fmt: skip
 
     monkeypatch.setattr(import_module("costmodel.measure.tune"), "tune", fake)

@@ -12,22 +12,26 @@ from itertools import count
 
 import pytest
 
-from costmodel.cli.tuning import summary
+from costmodel.cli.tuning import measured_rows, summary
 from costmodel.config import KernelConfig
 from costmodel.errors import ConfigError, DeviceError, ProblemError
 from costmodel.measure import tune as module
 from costmodel.measure import worker
-from costmodel.measure.tune import TIE, survivors, tune
+from costmodel.measure.decide import TIE, usual_config
+from costmodel.measure.tune import survivors, tune
 from costmodel.measure.vendor_kernels import VendorGemm, VendorLaunch, parse_kernel_name
 from costmodel.predict import predict_best
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
+from costmodel.ranking.baselines import default_config
 from costmodel.records.answers import recall
 from costmodel.records.log import RunLog
 from costmodel.records.schema import config_of, make_row
 
 H200 = load_profile("h200-sxm")
 PROBLEM = Gemm(4096, 4096, 4096)
+#: what tune measures beside the first few: tile 64x64x32
+DEFAULT = default_config(PROBLEM)
 FACTS = {"device": "h200-sxm", "device_name": "NVIDIA H200", "units": 132, "run": "a"}
 
 
@@ -43,10 +47,11 @@ def clock(monkeypatch):
     """Put a stand-in in the measuring process' place; gives what was measured, in order.
 
     ``read(config, n)`` is the n-th time of a configuration (None for the vendor's), in us, or the
-    word and reason of its failure.
+    word and reason of its failure. The default is slow unless ``default_us`` says otherwise, and
+    with None it is read as the others.
     """
 
-    def install(read, facts=FACTS):
+    def install(read, facts=FACTS, default_us=99.0):
         asked = []
 
         class StandIn:
@@ -62,7 +67,8 @@ def clock(monkeypatch):
 
             def measure(self, problem, configs):
                 for config in configs:
-                    time_us = read(config, asked.count(config))
+                    slow = config == DEFAULT and default_us is not None
+                    time_us = default_us if slow else read(config, asked.count(config))
                     asked.append(config)
                     outcome = (
                         {"invalidity": time_us[0], "reason": time_us[1]}
@@ -113,6 +119,38 @@ def test_a_top_k_that_is_no_positive_number_is_refused(top_k):
         survivors(6, top_k)
 
 
+def test_a_promise_measures_as_many_as_the_ranking_says(clock):
+    asked = clock(lambda config, n: 10.0 if config else 12.0)
+    wanted = predict_best(PROBLEM, H200, use_measured=False).enough(0.05, 0.8)
+    found = tune(PROBLEM, H200, within=0.05, confidence=0.8)
+    assert asked[: wanted + 2] == [None, *ranked(wanted), DEFAULT]
+    assert (found.within, found.confidence, found.measured) == (0.05, 0.8, wanted + 1)
+    assert f"{wanted + 1} measured: within 5% of the best of" in summary(found)
+
+
+@pytest.mark.parametrize("half", [{"within": 0.02}, {"confidence": 0.9}])
+def test_half_a_promise_is_two_percent_with_ninety(clock, half):
+    clock(lambda config, n: 10.0)
+    found = tune(PROBLEM, H200, **half)
+    assert (found.within, found.confidence) == (0.02, 0.9)
+
+
+@pytest.mark.parametrize("half", [{"within": 0.02}, {"confidence": 0.9}])
+def test_a_number_and_a_promise_at_once_are_refused_before_anything_is_measured(clock, half):
+    asked = clock(lambda config, n: 10.0)
+    with pytest.raises(ConfigError, match="give one or the other"):
+        tune(PROBLEM, H200, top_k=8, **half)
+    assert not asked
+
+
+@pytest.mark.parametrize("promise", [{"within": 1.0}, {"within": -0.1}, {"confidence": 1.0}])
+def test_a_promise_that_is_no_share_is_refused_before_anything_is_measured(clock, promise):
+    asked = clock(lambda config, n: 10.0)
+    with pytest.raises(ConfigError, match="must be a share"):
+        tune(PROBLEM, H200, **promise)
+    assert not asked
+
+
 def test_an_infinite_top_k_is_all_or_is_refused():
     try:
         number = survivors(6, float("inf"))
@@ -130,9 +168,9 @@ def test_the_top_few_are_measured_and_the_fastest_three_again_with_the_vendor_be
     asked = clock(lambda config, n: speed[config] if config else 25.0)
     found = tune(PROBLEM, H200, top_k=5)
     again = [chosen[4], None, chosen[3], None, chosen[2], None]
-    assert asked == [None, *chosen, None, *again]
+    assert asked == [None, *chosen, DEFAULT, None, *again]
     assert (found.config, found.time_us, found.vendor_us) == (chosen[4], 10.0, 25.0)
-    assert (found.measured, found.note) == (5, "measured")
+    assert (found.measured, found.note) == (6, "measured")
     assert found.vendor_ratio == 2.5
 
 
@@ -160,6 +198,75 @@ def test_two_further_apart_than_the_noise_are_no_tie(clock):
     clock(lambda config, n: speed[config])
     found = tune(PROBLEM, H200, top_k=2)
     assert (found.config, found.note) == (second, "measured")
+
+
+def test_of_more_ties_than_finalists_the_better_predicted_are_timed_again(clock):
+    """Else noise would choose the three, and with them the answer."""
+    chosen = ranked(5)
+    for turn in (1, -1):  # which of the five reads fastest changes; all lie within the noise
+        speed = {c: 10.0 + turn * 0.001 * place for place, c in enumerate(chosen)} | {None: 11.0}
+        asked = clock(lambda config, n, speed=speed: speed[config])
+        found = tune(PROBLEM, H200, top_k=5, again=True)
+        assert asked[-6::2] == chosen[:3]
+        assert found.config == chosen[0]
+        assert found.note.startswith("a tie of 3 within 0.5%")
+
+
+# --- a gain or none ---------------------------------------------------------------------------
+
+
+def test_the_default_is_timed_beside_the_chosen_and_its_ratio_is_told(clock):
+    clock(lambda config, n: 10.0 if config else 12.0, default_us=30.0)
+    found = tune(PROBLEM, H200, top_k=2)
+    assert (found.default, found.default_us, found.default_ratio) == (DEFAULT, 30.0, 3.0)
+    assert "the default, tile 64x64x32 w4 s3 g8: 30.00 us, 3.00 times as long" in summary(found)
+    assert ["tile 64x64x32 w4 s3 g8 (default)"] == [name for name, *_ in measured_rows(found)[-1:]]
+    assert "no gain" not in found.note
+    plain = found.as_dict()
+    assert (plain["default_us"], plain["default_ratio"]) == (30.0, 3.0)
+    assert KernelConfig(**plain["default_config"]) == DEFAULT
+
+
+def test_a_default_as_fast_is_no_gain_and_the_better_predicted_still_the_answer(clock):
+    first = ranked(1)[0]
+    clock(lambda config, n: 10.0 if config else 12.0, default_us=10.0 * (1 + TIE * 0.9))
+    found = tune(PROBLEM, H200, top_k=1)
+    assert found.config == first
+    assert found.note.startswith("a tie of 2")
+    assert found.note.endswith("no gain over the default, tile 64x64x32 w4 s3 g8: 10.04 us")
+
+
+def test_a_default_faster_than_all_predicted_is_the_answer_and_says_so(clock):
+    clock(lambda config, n: 10.0 if config else 12.0, default_us=8.0)
+    found = tune(PROBLEM, H200, top_k=3)
+    assert (found.config, found.time_us) == (DEFAULT, 8.0)
+    assert "no gain over the default" in found.note
+    assert recall(PROBLEM, H200).config == DEFAULT
+
+
+def test_a_vendor_as_fast_is_no_gain_and_a_slower_one_is_none_told(clock):
+    clock(lambda config, n: 10.0 if config else 10.04)
+    assert "no gain over the vendor's GEMM: 10.04 us" in tune(PROBLEM, H200, top_k=1).note
+    clock(lambda config, n: 10.0 if config else 10.06)
+    assert tune(PROBLEM, H200, top_k=1, again=True).note == "measured"
+
+
+def test_where_no_candidate_but_the_default_runs_it_is_the_answer(clock):
+    clock(lambda config, n: ("compile", "ptxas gave up") if config else 10.0, default_us=20.0)
+    assert tune(PROBLEM, H200, top_k=2).config == DEFAULT
+
+
+def test_a_default_that_fails_leaves_its_time_unknown(clock):
+    clock(lambda config, n: ("runtime", "no") if config == DEFAULT else 10.0, default_us=None)
+    found = tune(PROBLEM, H200, top_k=2)
+    assert (found.default_us, found.default_ratio) == (None, None)
+    assert "the default" not in summary(found)
+
+
+def test_a_default_that_the_chip_refuses_is_not_measured():
+    # 128x128x64 of fp32 in 3 stages, 2 buffers: 2 * (128 + 128) * 64 * 4 = 131072 of 101376 bytes
+    assert usual_config(Gemm(64, 64, 4096, dtype="fp32"), load_profile("rtx-4090")) is None
+    assert usual_config(PROBLEM, H200) == DEFAULT
 
 
 def test_a_wrong_result_never_wins_however_fast(clock):
@@ -194,7 +301,7 @@ def test_where_every_candidate_fails_the_reasons_are_named_and_nothing_is_rememb
             return 10.0
         return ("compile", "ptxas gave up") if config == first else ("runtime", "illegal address")
 
-    clock(read)
+    clock(read, default_us=None)
     with pytest.raises(DeviceError, match="illegal address; ptxas gave up"):
         tune(PROBLEM, H200, top_k=3)
     assert recall(PROBLEM, H200) is None
@@ -224,7 +331,7 @@ def test_the_vendors_tile_joins_what_is_measured_and_can_win(clock, monkeypatch)
     found = tune(PROBLEM, H200, top_k=2, seeds=1)
     assert asked[1:3] == ranked(2)
     assert (asked[3].block_m, asked[3].block_n) == (192, 192)
-    assert (found.config, found.measured) == (asked[3], 3)
+    assert (found.config, found.measured) == (asked[3], 4)
     assert found.as_dict()["vendor_kernels"]["tile"] == (192, 192)
     assert "vendor: nvjet 192x192, K step 64 x 3 stages" in summary(found)
 
@@ -233,7 +340,7 @@ def test_without_being_asked_the_vendors_kernel_is_shown_and_not_tried(clock, mo
     asked = clock(lambda config, n: 10.0)
     monkeypatch.setattr(module, "vendor_kernel_if_seen", lambda problem, device: SEEN)
     found = tune(PROBLEM, H200, top_k=2)
-    assert set(asked) == {None, *ranked(2)}
+    assert set(asked) == {None, *ranked(2), DEFAULT}
     assert found.vendor is SEEN
 
 
@@ -266,22 +373,22 @@ def test_every_row_goes_to_the_log_and_failures_too(clock, home, tmp_path):
     clock(lambda config, n: 10.0 if config else ("runtime", "no such kernel"))
     found = tune(PROBLEM, H200, top_k=2, log=tmp_path / "own.jsonl")
     assert RunLog(tmp_path / "own.jsonl").read().rows == found.rows
-    # vendor, two candidates, vendor; each of the two again, and the vendor after it
+    # vendor, two candidates, the default, vendor; each of the three again, the vendor after it
     assert [config_of(row) is None for row in found.rows] == [
-        True, False, False, True, False, True, False, True,
+        True, False, False, False, True, False, True, False, True, False, True,
     ]  # fmt: skip
     assert not (home / "log.jsonl").exists()
     tune(PROBLEM, H200, top_k=2, again=True)
-    assert len(RunLog(home / "log.jsonl").read().rows) == 8
+    assert len(RunLog(home / "log.jsonl").read().rows) == 11
 
 
 def test_plain_values_can_be_written_as_json(clock):
     clock(lambda config, n: 10.0 if config else 12.0)
     plain = json.loads(json.dumps(tune(PROBLEM, H200, top_k=2).as_dict(), allow_nan=False))
-    assert plain["configs_measured"] == 2
+    assert plain["configs_measured"] == 3
     assert plain["vendor_ratio"] == 1.2
     assert plain["tflops"] == pytest.approx(2 * 4096**3 / 10 / 1e6)
-    assert [run["config"] for run in plain["runs"]].count("vendor") == 4
+    assert [run["config"] for run in plain["runs"]].count("vendor") == 5
 
 
 # --- without measuring ----------------------------------------------------------------------------
@@ -395,5 +502,5 @@ def test_two_threads_in_each_of_two_processes_make_one_measurement_and_get_one_a
     answers = [answer for process in running for answer in json.loads(process.communicate()[0])]
     assert len(list(tmp_path.glob("measured-*"))) == 1
     assert len(answers) == 4 and len({(config, time_us) for config, time_us, _ in answers}) == 1
-    assert sorted(measured for *_, measured in answers) == [0, 0, 0, 2]
+    assert sorted(measured for *_, measured in answers) == [0, 0, 0, 3]  # two and the default
     assert len((home / "answers.jsonl").read_text().splitlines()) == 1

@@ -14,6 +14,7 @@ from costmodel.errors import ConfigError, DeviceError, unknown_name
 from costmodel.measure.at_hand import require_chip, require_gpu
 from costmodel.measure.bench import new_run_id
 from costmodel.measure.compile_pool import COMPILE_SECONDS, CompilePool
+from costmodel.measure.decide import TIE
 from costmodel.measure.rungs import (
     PLAIN,
     STEPS,
@@ -27,7 +28,7 @@ from costmodel.measure.rungs import (
     why_kept,
 )
 from costmodel.measure.timing import Protocol
-from costmodel.measure.tune import TIE, vendor_seeds
+from costmodel.measure.tune import vendor_seeds
 from costmodel.measure.vendor import vendor_kernel_if_seen
 from costmodel.measure.vendor_kernels import VendorGemm
 from costmodel.measure.worker import MeasuringProcess, WorkerOptions

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from costmodel.config import KernelConfig
-from costmodel.errors import ConfigError, DeviceError, NoCandidateError
+from costmodel.errors import ConfigError, NoCandidateError
 from costmodel.measure.at_hand import require_chip, require_gpu
+from costmodel.measure.decide import decide, finalists, usual_config
 from costmodel.measure.vendor import vendor_kernel_if_seen
 from costmodel.measure.vendor_kernels import VendorGemm
 from costmodel.paths import user_dir
@@ -24,11 +23,10 @@ from costmodel.records.schema import Row, config_of
 from costmodel.space.prune import prune
 from costmodel.space.seeded import seeded_candidates
 
-#: the fastest few are timed once more, the vendor's GEMM between them: one noisy minimum is not
-#: an answer
-_FINALISTS = 3
-#: two medians closer than this are a tie; repeats of one kernel differ by 0.4 % (H200, 180 us)
-TIE = 0.005
+#: configurations to measure where nothing says how many
+TOP_K = 8
+#: where one half of a promise is given: the best measured is within 2 % of the best with 90 %
+WITHIN, CONFIDENCE = 0.02, 0.9
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,8 @@ class TuneResult:
     """What was measured and chosen. ``rows`` are the measured rows, empty where none was needed.
 
     ``vendor`` are the kernels that the vendor's library launched, where a profiler showed them.
+    ``default`` is the starting table's configuration, measured beside the others where the chip
+    takes it. ``within`` and ``confidence`` are the promise that told how many to measure.
     """
 
     problem: Gemm
@@ -47,11 +47,20 @@ class TuneResult:
     prediction: Prediction
     note: str
     vendor: VendorGemm | None = None
+    default: KernelConfig | None = None
+    default_us: float | None = None
+    within: float | None = None
+    confidence: float | None = None
 
     @property
     def vendor_ratio(self) -> float | None:
         """Vendor's time over ours: above 1 is faster than the vendor."""
         return None if self.vendor_us is None else self.vendor_us / self.time_us
+
+    @property
+    def default_ratio(self) -> float | None:
+        """Time of the starting table's configuration over ours: what tuning gained."""
+        return None if self.default_us is None else self.default_us / self.time_us
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, with each configuration measured and its time."""
@@ -64,7 +73,12 @@ class TuneResult:
             "vendor_us": self.vendor_us,
             "vendor_ratio": self.vendor_ratio,
             "vendor_kernels": None if self.vendor is None else self.vendor.as_dict(),
+            "default_config": None if self.default is None else self.default.as_dict(),
+            "default_us": self.default_us,
+            "default_ratio": self.default_ratio,
             "configs_measured": self.measured,
+            "within": self.within,
+            "confidence": self.confidence,
             "predicted_us": self.prediction.time_us,
             "note": self.note,
             "runs": [
@@ -97,15 +111,22 @@ def tune(
     shape: Gemm | Iterable[int],
     profile: str | os.PathLike[str] | HardwareProfile | None = None,
     *,
-    top_k: int | float = 8,
+    top_k: int | float | None = None,
+    within: float | None = None,
+    confidence: float | None = None,
     seeds: int = 0,
     again: bool = False,
     log: str | os.PathLike[str] | None = None,
     device: int = 0,
     **options: Any,
 ) -> TuneResult:
-    """Measure the ``top_k`` best predicted configurations and return the fastest.
+    """Measure the best predicted configurations and return the fastest.
 
+    ``top_k`` is how many, a number or a share of those that survive pruning; 8 by default. In its
+    place ``within`` and ``confidence`` (shares, 0.02 and 0.9 where one of them is given) measure
+    as many as it takes: with that probability the best of them is at most so much slower than the
+    best of all (``Prediction.enough``). The starting table's configuration is measured beside
+    them: where it is as fast, the note says that there is no gain.
     ``seeds`` adds as many more that have the tile of the vendor's own kernel, where a profiler
     shows it and a template of ours can make it.
     The answer is remembered, and later calls (and ``predict_best``) return it without measuring,
@@ -113,8 +134,16 @@ def tune(
     waited for another of the same shape takes its answer. Rows go to ``log``, the user's own by
     default. A candidate whose result is wrong never wins. Where one candidate survives pruning it
     is returned unmeasured. Raises ``DeviceError`` where there is no GPU, or where every candidate
-    failed.
+    failed, and ``ConfigError`` for a ``top_k`` or a promise that is none, or for both at once.
     """
+    if within is not None or confidence is not None:
+        if top_k is not None:
+            raise ConfigError(
+                "top_k says how many to measure, within and confidence find out how many: "
+                "give one or the other"
+            )
+        within = WITHIN if within is None else within
+        confidence = CONFIDENCE if confidence is None else confidence
     problem = Gemm.of(shape, **options)  # type: ignore[arg-type]
     if profile is None:
         require_gpu()  # else the error would ask for a profile, which does not help
@@ -127,17 +156,30 @@ def tune(
         return TuneResult(
             problem, prediction.config, prediction.time_us, None, 0, [], prediction, note
         )
-    count = survivors(len(prediction.ranking), top_k)
+    if within is None or confidence is None:
+        count = survivors(len(prediction.ranking), TOP_K if top_k is None else top_k)
+    else:
+        count = prediction.enough(within, confidence)
     chosen = list(prediction.ranking.configs[:count])
     require_gpu()
     with measuring_on(device):
         if not again and (known := recall(problem, chip)) is not None:  # it came while this waited
             return _remembered(problem, known, prediction)
         vendor = vendor_kernel_if_seen(problem, device)
+        usual = usual_config(problem, chip)
         more = vendor_seeds(problem, chip, vendor, seeds)
+        more += [] if usual is None else [usual]
         chosen += [config for config in more if config not in chosen]
         rows = _measure(problem, chip, chosen, device, RunLog(log or user_dir() / "log.jsonl"))
-        return replace(_decide(problem, chosen, rows, prediction), vendor=vendor)
+        found = decide(problem, chosen, usual, rows)
+        answer = Answer(
+            found.config, found.time_us, found.p10_us, found.p90_us, found.vendor_us, now()
+        )
+        remember(problem, chip, answer)
+        return TuneResult(
+            problem, found.config, found.time_us, found.vendor_us, len(chosen), rows, prediction,
+            found.note, vendor, usual, found.default_us, within, confidence,
+        )  # fmt: skip
 
 
 def _remembered(problem: Gemm, known: Answer, prediction: Prediction) -> TuneResult:
@@ -163,7 +205,7 @@ def _measure(
                 rows.append(row)
 
         run([None, *chosen, None])
-        for config in _fastest(rows, chosen)[:_FINALISTS]:
+        for config in finalists(rows, chosen):
             run([config, None])
     return rows
 
@@ -183,41 +225,3 @@ def vendor_seeds(
         return []
     # the grid may hold a row twice: one kernel need not be timed as two
     return list(dict.fromkeys(rank(problem, legal, chip)[0].configs))[:count]
-
-
-def _times(rows: list[Row]) -> dict[KernelConfig | None, list[float]]:
-    found: dict[KernelConfig | None, list[float]] = {}
-    for row in rows:
-        if row["invalidity"] == "correct":
-            found.setdefault(config_of(row), []).append(row["time_us"])
-    return found
-
-
-def _fastest(rows: list[Row], chosen: list[KernelConfig]) -> list[KernelConfig]:
-    times = _times(rows)
-    return sorted((c for c in chosen if c in times), key=lambda c: float(np.median(times[c])))
-
-
-def _decide(
-    problem: Gemm, chosen: list[KernelConfig], rows: list[Row], prediction: Prediction
-) -> TuneResult:
-    """The fastest finalist by its last time; inside the noise the better predicted one."""
-    times = _times(rows)
-    ours = {config: times[config][-1] for config in chosen if len(times.get(config, ())) > 1}
-    if not ours:
-        reasons = {row["reason"] for row in rows if row["reason"]}
-        raise DeviceError(f"no candidate ran correctly on {problem}: " + "; ".join(sorted(reasons)))
-    least = min(ours.values())
-    tied = [config for config in chosen if config in ours and ours[config] <= least * (1 + TIE)]
-    config = tied[0]  # ``chosen`` is in predicted order: the same answer every time
-    row = [r for r in rows if config_of(r) == config][-1]
-    vendor = float(np.median(times[None])) if None in times else None
-    note = "measured"
-    if len(tied) > 1:
-        note = f"a tie of {len(tied)} within {TIE:.1%}: the best predicted of them"
-    remember(
-        problem,
-        prediction.profile,
-        Answer(config, ours[config], row["p10_us"], row["p90_us"], vendor, now()),
-    )
-    return TuneResult(problem, config, ours[config], vendor, len(chosen), rows, prediction, note)

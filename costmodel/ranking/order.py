@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.physics.estimate import BOUNDS
+from costmodel.ranking.enough import enough, near_identical
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,6 +69,15 @@ class Ranking:
 
     def __iter__(self) -> Iterator[Ranked]:
         return (self[row] for row in range(len(self)))
+
+    def enough(self, within: float = 0.02, confidence: float = 0.9) -> int:
+        """How many of the first to measure: see ``costmodel.ranking.enough``.
+
+        The best of so many is, with probability ``confidence``, at most ``within`` slower than
+        the best of all; both are shares. Raises ``ConfigError``.
+        """
+        kernel = near_identical(self.configs)
+        return enough(self.time_us, kernel, self.spread, within, confidence)
 
     def to_frame(self, top: int | None = None) -> pd.DataFrame:
         """The first ``top`` rows, or all, as a DataFrame: a column a knob, time and bound."""
