@@ -317,12 +317,6 @@ def test_a_summary_is_geometric_mean_tenth_percentile_and_minimum():
     assert summary(np.array([0.25, 1.0])) == {"geomean": 0.5, "p10": 0.325, "min": 0.25}
 
 
-def test_the_random_baseline_is_the_expected_log_of_a_uniform_choice():
-    # two configurations of 10 and 40 us: sqrt(1 * 1 / 4)
-    found = judging._baselines([group([10.0, 40.0])], H200)
-    assert found["random"] == {"geomean": 0.5, "p10": 0.5, "min": 0.5}
-
-
 def test_the_nearest_training_shape_is_the_least_of_the_largest_differences():
     held = [group([1.0], problem=Gemm(100, 100, 100)), group([1.0], problem=Gemm(1000, 8, 8))]
     seen = np.array([[100, 100, 150], [100, 120, 110], [1000, 80, 8]])
