@@ -204,7 +204,7 @@ def test_ridge_finds_a_target_that_is_linear_in_a_feature():
         log_ratio = -2.0 * item.features[:, column].astype(np.float64)
         return group(stages, item.estimate_us * np.exp(log_ratio), problem)
 
-    choose = ridge([linear(Gemm(256 * i, 512, 1024)) for i in range(1, 9)])
+    choose = ridge(prepare([linear(Gemm(256 * i, 512, 1024)) for i in range(1, 9)]))
     asked = linear(Gemm(700, 900, 800))
     assert choose(asked).tolist() == np.argsort(asked.time_us).tolist()
 
@@ -373,7 +373,7 @@ def test_the_command_prints_and_draws_both(quick, two_families, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
     text = run(*command).stdout
-    for words in ("Fitted on fewer shapes", "Fitted without a family", "without", "decode"):
+    for words in ("Fitted on fewer shapes", "Fitted without a family", " full ", "decode"):
         assert words in text
     assert max(map(len, text.splitlines())) <= 100
     assert "| shapes | runs | mean first | " in run(*command, "--markdown").stdout

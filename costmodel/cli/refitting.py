@@ -53,11 +53,10 @@ def sections(points: Sequence[Point], left_out: Sequence[LeftOut]) -> list[Secti
         names = tuple(f"{of} {k}" for k in ("first", "3", "8") for of in ("mean", "worst"))
         rows = []
         for f in left_out:
-            near = f"{f.nearest:.0%}"
             without, full = (_cells(top, ("geomean", "min")) for top in (f.top, f.full))
-            rows.append((f.family, "without", str(f.problems), str(f.left_out), near, *without))
-            rows.append(("", "with", "", "", "", *full))
-        columns = ("family", "fitted", "shapes", "left out", "nearest", *names)
+            counts = (str(f.problems), str(f.left_out), three_digits(f.nearest))
+            rows += [(f.family, *counts, *without), ("  full", "", "", "", *full)]
+        columns = ("family", "shapes", "left out", "nearest", *names)
         found.append(("Fitted without a family, judged on it", columns, rows))
     return found
 

@@ -162,9 +162,9 @@ def learning_curve(points: Sequence[Point], path: Path = None) -> Picture:
     figure, axes = new_figure()
     shapes = [point.shapes for point in points]
     lines = (
-        ("1", "geomean", "model", "-o", "first choice"),
-        ("3", "geomean", "epilogue", "-s", "best of 3"),
-        ("8", "geomean", "split", "-^", "best of 8"),
+        ("1", "geomean", "model", "-o", "first choice, geometric mean"),
+        ("3", "geomean", "epilogue", "-s", "best of 3, geometric mean"),
+        ("8", "geomean", "split", "-^", "best of 8, geometric mean"),
         ("1", "p10", "model", "--", "first choice, 10th percentile"),
         ("1", "min", "physics", ":", "first choice, worst shape"),
     )
@@ -176,6 +176,7 @@ def learning_curve(points: Sequence[Point], path: Path = None) -> Picture:
     axes.minorticks_off()
     axes.set_xlabel("shapes fitted on")
     axes.set_ylabel("share of the exhaustive best")
-    axes.set_title("Geometric mean over shapes never trained on")
-    axes.legend(loc="lower right", frameon=False, fontsize=8)
+    axes.set_title("Fitted on fewer shapes, judged on shapes never trained on")
+    # lines fill the axes from top to bottom: the legend has its own place below
+    figure.legend(loc="outside lower center", frameon=False, fontsize=8, ncols=3)
     return finished(figure, path)

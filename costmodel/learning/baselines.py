@@ -8,7 +8,7 @@ import numpy as np
 
 from costmodel.learning.peers import Rows, Way, inductor_ways, nvmatmul_ways
 from costmodel.learning.shares import TOPS, best_row, row_weights, shares_of, summary
-from costmodel.learning.train import prepare
+from costmodel.learning.train import Prepared, prepare
 from costmodel.physics.estimate import estimate_columns
 from costmodel.profile import HardwareProfile
 from costmodel.ranking.baselines import default_config, nearest_row
@@ -45,7 +45,11 @@ def baselines(
     ways: dict[str, Way] = {"physics": by_physics, "starting_table": by_table}
     ways |= inductor_ways() | nvmatmul_ways(groups, chip)
     if training:
-        ways |= {"nearest_training": nearest_training(training), "ridge": ridge(training)}
+        ways["nearest_training"] = nearest_training(training)
+        data = prepare(training)
+        # a profile that lacks what an estimate needs leaves nothing to correct
+        if all(np.isfinite(item.target).all() for item in data):
+            ways["ridge"] = ridge(data)
     found: dict[str, dict[str, float]] = {}
     for name, way in ways.items():
         shares = np.array([shares_of(group, way(group)) for group in groups])
@@ -78,13 +82,12 @@ def nearest_training(training: Sequence[Group]) -> Way:
     return choose
 
 
-def ridge(training: Sequence[Group]) -> Way:
+def ridge(data: Sequence[Prepared]) -> Way:
     """Order by a linear fit of log(time / estimate) on the standardised features of the trees."""
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    data = prepare(training)
     model = make_pipeline(StandardScaler(), Ridge()).fit(
         np.concatenate([item.features for item in data]).astype(np.float64),
         np.concatenate([item.target for item in data]),

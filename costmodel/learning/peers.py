@@ -16,7 +16,7 @@ from costmodel.config import ConfigTable, KernelConfig
 from costmodel.paths import packaged
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.ranking.baselines import nearest_row
+from costmodel.ranking.baselines import default_config, nearest_row
 from costmodel.records.groups import Group
 
 Rows = NDArray[np.int64]
@@ -98,7 +98,8 @@ def nvmatmul_ways(groups: Iterable[Group], chip: HardwareProfile) -> dict[str, W
 
     NVIDIA's package ``nvidia-matmul-heuristics`` (its licence forbids shipping it) answers where it
     is installed, for chips that it names and for fp16, bf16 and fp8. It is asked for Triton's
-    kernels; the order of its answers is by its own predicted time.
+    kernels; its own predicted times order its answers. Where it has none for a problem, the
+    starting table answers.
     """
     if importlib.util.find_spec(_LIBRARY) is None:
         return {}
@@ -119,6 +120,8 @@ def nvmatmul_ways(groups: Iterable[Group], chip: HardwareProfile) -> dict[str, W
         layout = library.NvMatmulHeuristicsMatmulLayout[f"{problem.layout.upper()}_ROW_MAJOR"]
         question = asked.makeNvMatmulHeuristicsProblem(problem.m, problem.n, problem.k, layout)
         found = asked.get(question, _ASKED, _PRECISION[problem.dtype])
+        if not found:
+            return np.array([nearest_row(group.table, default_config(problem))])
         first = sorted(found, key=lambda answer: answer["runtime"])[:count]
         rows = np.concatenate([granted_rows(group.table, one["kernel"]) for one in first])
         return rows[[int(np.argmin(group.time_us[rows]))]]
