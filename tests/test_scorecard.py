@@ -402,9 +402,10 @@ def test_pictures_say_how_many_lie_inside_and_draw_a_line_a_figure():
         Point(part, shapes, 10, {k: {"geomean": 0.9, "p10": 0.8, "min": 0.5} for k in "138"})
         for part, shapes in ((0.5, 8), (1.0, 16))
     ]
-    axes = learning_curve(points).figure.axes[0]
-    assert len(axes.lines) == 5
-    assert axes.lines[-1].get_xydata().tolist() == [[8.0, 0.5], [16.0, 0.5]]
+    means, worst = learning_curve(points).figure.axes
+    assert (len(means.lines), len(worst.lines)) == (6, 3)
+    assert means.lines[1].get_xydata().tolist() == [[8.0, 0.8], [16.0, 0.8]]
+    assert worst.lines[0].get_xydata().tolist() == [[8.0, 0.5], [16.0, 0.5]]
 
 
 def test_plain_values_are_json():

@@ -158,25 +158,30 @@ def calibration_picture(card: Scorecard, path: Path = None) -> Picture:
 
 
 def learning_curve(points: Sequence[Point], path: Path = None) -> Picture:
-    """Share of the exhaustive best over the number of shapes that the model was fitted on."""
-    figure, axes = new_figure()
+    """Shares of the exhaustive best over the number of shapes that the model was fitted on.
+
+    Means and tenth percentiles on the left; the worst shapes have a scale of their own.
+    """
+    figure, (means, worst) = new_figure((8.0, 4.0), columns=2)
     shapes = [point.shapes for point in points]
-    lines = (
-        ("1", "geomean", "model", "-o", "first choice, geometric mean"),
-        ("3", "geomean", "epilogue", "-s", "best of 3, geometric mean"),
-        ("8", "geomean", "split", "-^", "best of 8, geometric mean"),
-        ("1", "p10", "model", "--", "first choice, 10th percentile"),
-        ("1", "min", "physics", ":", "first choice, worst shape"),
-    )
-    for measured, figure_name, colour, style, name in lines:
-        values = [point.top[measured][figure_name] for point in points]
-        axes.plot(shapes, values, style, ms=4, color=COLOURS[colour], label=name)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(shapes, [str(count) for count in shapes])
-    axes.minorticks_off()
-    axes.set_xlabel("shapes fitted on")
-    axes.set_ylabel("share of the exhaustive best")
-    axes.set_title("Fitted on fewer shapes, judged on shapes never trained on")
-    # lines fill the axes from top to bottom: the legend has its own place below
-    figure.legend(loc="outside lower center", frameon=False, fontsize=8, ncols=3)
+    kinds = (("1", "model", "o", "first choice"), ("3", "epilogue", "s", "best of 3"),
+             ("8", "split", "^", "best of 8"))  # fmt: skip
+    for measured, colour, marker, name in kinds:
+        mean, tenth, least = (
+            [point.top[measured][of] for point in points] for of in ("geomean", "p10", "min")
+        )
+        style = {"marker": marker, "ms": 4, "color": COLOURS[colour]}
+        means.plot(shapes, mean, "-", label=name, **style)
+        means.plot(shapes, tenth, "--", **style)
+        worst.plot(shapes, least, ":", **style)
+    for axes in (means, worst):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(shapes, [str(count) for count in shapes])
+        axes.minorticks_off()
+        axes.set_xlabel("shapes fitted on")
+    means.set_ylabel("share of the exhaustive best")
+    means.set_title("Geometric mean; dashed: 10th percentile", fontsize=9)
+    worst.set_title("The worst shape", fontsize=9)
+    figure.suptitle("Judged on shapes never trained on")
+    figure.legend(loc="outside lower center", frameon=False, ncols=3)
     return finished(figure, path)
