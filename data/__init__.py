@@ -1,1 +1,1 @@
-"""Hardware profiles, measured runs, trained models and shape sets."""
+"""Hardware profiles, measured runs, trained models, shape sets, other tools' lists."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,10 +11,15 @@ import typer
 
 from costmodel.cli.app import app
 from costmodel.cli.problem import AsJson
-from costmodel.cli.show import markdown_table, print_json, print_table, working
+from costmodel.cli.show import (
+    Section,
+    print_json,
+    print_sections,
+    print_table,
+    three_digits,
+    working,
+)
 from costmodel.errors import CostModelError
-
-Section = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 
 
 @app.command()
@@ -30,7 +35,7 @@ def evaluate(
     physics: Annotated[bool, typer.Option("--physics", help="Judge the estimate alone.")] = False,
     plot: Annotated[
         Path | None,
-        typer.Option(help="Folder for pictures: predicted against measured, share over measured."),
+        typer.Option(help="Folder for pictures: predicted times, shares, intervals, the curve."),
     ] = None,
     drift: Annotated[
         bool,
@@ -40,6 +45,14 @@ def evaluate(
         Path | None,
         typer.Option("--next", help="With --drift: write what to measure next as a shape set."),
     ] = None,
+    curve: Annotated[
+        bool,
+        typer.Option("--curve", help="Instead: fit again on 1/8 to all training shapes (minutes)."),
+    ] = False,
+    families: Annotated[
+        bool,
+        typer.Option("--families", help="Instead: fit again without each family (many minutes)."),
+    ] = False,
     as_json: AsJson = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
 ) -> None:
@@ -52,29 +65,39 @@ def evaluate(
     if drift:
         _drift(runs, profile, model, next_shapes, as_json)
         return
-    from costmodel.learning.evaluate import evaluate as run_evaluate
-
     if plot is not None and importlib.util.find_spec("matplotlib") is None:
         raise CostModelError("pictures need matplotlib: install the package's extra 'plot'")
+    if curve or families:
+        if model is not None or physics:
+            raise CostModelError(
+                "--curve and --families fit models of their own: leave out --model and --physics"
+            )
+        from costmodel.cli.refitting import refitted
+
+        refitted(runs, profile, curve, families, plot, as_json, markdown)
+        return
+    from costmodel.learning.evaluate import evaluate as run_evaluate
+
     with working("ranking the held-out shapes"):
         judged = run_evaluate(runs or None, profile, model=model, physics_only=physics)
     card = judged.as_dict()
     if plot is not None:
-        from costmodel.explain.plots import predicted_against_measured, share_over_measured
+        from costmodel.explain.plots import (
+            calibration_picture,
+            predicted_against_measured,
+            share_over_measured,
+        )
 
         plot.mkdir(parents=True, exist_ok=True)
         predicted_against_measured(judged, plot / "predicted_against_measured.png")
         share_over_measured(judged, plot / "share_over_measured.png")
+        calibration_picture(judged, plot / "calibration.png")
     if as_json:
         print_json(card)
         return
     head = f"{card['n_shapes']} held-out shapes on {profile}, ranked by {card['ranked_by']}"
     typer.echo(f"{head}\n" if markdown else head)
-    for title, columns, rows in sections(card):
-        if markdown:
-            typer.echo(f"**{title}**\n\n{markdown_table(columns, rows)}\n")
-        else:
-            print_table(title, columns, rows)
+    print_sections(sections(card), markdown)
 
 
 def _drift(
@@ -93,16 +116,16 @@ def _drift(
         return
     typer.echo(f"measured over predicted time on {profile}, predicted by {card['ranked_by']}")
     periods = [
-        (p["day"], str(p["rows"]), str(p["problems"]), *map(_share, (p["ratio"], p["low"])),
-         _share(p["high"]), "moved" if p["moved"] else "")
+        (p["day"], str(p["rows"]), str(p["problems"]), *map(three_digits, (p["ratio"], p["low"])),
+         three_digits(p["high"]), "moved" if p["moved"] else "")
         for p in card["periods"]
     ]  # fmt: skip
     columns = ("day", "runs", "problems", "median", "10%", "90%", "")
     print_table("Over time", columns, periods)
     families = [
         (f["dtype"], f["layout"], f["rows"], str(f["problems"]),
-         "" if f["error"] is None else _share(f["error"]),
-         "" if f["share"] is None else _share(f["share"]), f["need"] or "")
+         "" if f["error"] is None else three_digits(f["error"]),
+         "" if f["share"] is None else three_digits(f["share"]), f["need"] or "")
         for f in card["families"]
     ]  # fmt: skip
     columns = ("dtype", "layout", "rows of C", "problems", "error", "share", "needs data")
@@ -122,25 +145,34 @@ def sections(card: Mapping[str, Any]) -> list[Section]:
         (row["problem"], f"{row['share']:.3f}", row["chosen"], row["best"]) for row in card["worst"]
     ]
     others = [
-        ("best configuration survives pruning", _share(card["prune_recall"])),
-        ("Kendall's tau, mean", _share(card["kendall_tau"])),
-        ("relative error of time, median of the first 16", _share(card["median_time_error"])),
-        ("share of times inside the 90% interval", _share(card["interval_coverage"])),
+        ("best configuration survives pruning", three_digits(card["prune_recall"])),
+        ("Kendall's tau, mean", three_digits(card["kendall_tau"])),
+        ("relative error of time, median of the first 16", three_digits(card["median_time_error"])),
+        ("share of times inside the 90% interval", three_digits(card["interval_coverage"])),
         ("configurations a shape, median", f"{card['configs_per_shape_median']:.0f}"),
-        ("distance to the nearest training shape", _share(card["nearest_training_shape"])),
+        ("distance to the nearest training shape", three_digits(card["nearest_training_shape"])),
+    ]
+    held = card["calibration"]
+    groups = [("all", held["overall"]), *held["by_predicted_time"].items(),
+              *held["by_family"].items()]  # fmt: skip
+    intervals = [
+        (
+            name,
+            str(row["problems"]),
+            *map(three_digits, (row["coverage"], row["median_time_error"])),
+        )
+        for name, row in groups
     ]
     return [
         ("Share of the best, over shapes", ("first k", *summary), top),
         ("Other ways of choosing one", ("way", *summary), baselines),
         ("The five worst", ("shape", "share", "chosen", "best"), worst),
         ("Beside that", ("figure", "value"), others),
-    ]
+        ("The first eight of each shape, by predicted time and family",
+         ("group", "shapes", "in the 90% interval", "median error of time"), intervals),
+    ]  # fmt: skip
 
 
 def _cells(figures: Mapping[str, float]) -> tuple[str, str, str]:
-    geomean, p10, least = (_share(figures[name]) for name in ("geomean", "p10", "min"))
+    geomean, p10, least = (three_digits(figures[name]) for name in ("geomean", "p10", "min"))
     return geomean, p10, least
-
-
-def _share(value: float) -> str:
-    return f"{value:.3f}"

@@ -6,11 +6,14 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import typer
+
+#: a table's title, its columns, its rows
+Section = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 
 #: the longest configuration beside five figures needs 90
 WIDTH = 100
@@ -21,6 +24,11 @@ _FIGURE = re.compile(r"[\d.-]*")
 def print_json(value: Any) -> None:
     """One JSON document; what is not finite becomes null, since JSON has no word for it."""
     typer.echo(json.dumps(_plain(value), indent=2, allow_nan=False))
+
+
+def three_digits(value: float) -> str:
+    """A share as tables print it."""
+    return f"{value:.3f}"
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -46,6 +54,15 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     """The same table in Markdown."""
     marks = ["---", *("---:" for _ in columns[1:])]
     return "\n".join("| " + " | ".join(row) + " |" for row in (columns, marks, *rows))
+
+
+def print_sections(sections: Iterable[Section], markdown: bool) -> None:
+    """Tables one below the other, for a terminal or in Markdown."""
+    for title, columns, rows in sections:
+        if markdown:
+            typer.echo(f"**{title}**\n\n{markdown_table(columns, rows)}\n")
+        else:
+            print_table(title, columns, rows)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.learning.shares import TOPS, best_row, shares_of, summary
+from costmodel.errors import RecordError
+from costmodel.learning.baselines import baselines
+from costmodel.learning.calibration import calibration
+from costmodel.learning.judged import Judged, judged, top_figures
+from costmodel.learning.shares import best_row, summary
 from costmodel.learning.split import training_groups
-from costmodel.physics.estimate import estimate_columns
-from costmodel.predict import rank
 from costmodel.profile import HardwareProfile, load_profile
-from costmodel.ranking.baselines import default_config, nearest_row
 from costmodel.ranking.ranker import Ranker, default_ranker, load_ranker
 from costmodel.records.groups import Group, groups_of
 from costmodel.records.store import packaged_runs, read_runs
@@ -27,27 +28,6 @@ from costmodel.space.prune import prune
 VENDOR_CAP = 1.5
 #: no held-out shape may lie this close to a training shape in all three dimensions
 APART = 0.10
-
-
-@dataclass(frozen=True)
-class Judged:
-    """One held-out problem under one way of choosing.
-
-    ``shares`` are best time over the best of the first k chosen, for each of ``TOPS``.
-    """
-
-    group: Group
-    shares: tuple[float, ...]
-    order: NDArray[np.int64]
-    predicted_us: NDArray[np.float64]
-    spread: tuple[float, float]
-    #: place of the best configuration in the estimate's own order, from 1
-    best_by_physics: int
-
-    @property
-    def best_us(self) -> float:
-        """Time of the best configuration, as ``best_row`` decides it."""
-        return float(self.group.time_us[best_row(self.group)])
 
 
 @dataclass(frozen=True)
@@ -65,13 +45,12 @@ class Scorecard:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, rounded to 4 digits."""
-        shares = np.array([j.shares for j in self.judged])
         sizes = [len(j.group.time_us) for j in self.judged]
         worst = sorted(self.judged, key=lambda j: j.shares[0])[:5]
         return {
             "n_shapes": len(self.judged),
             "ranked_by": self.source,
-            "top": {str(k): summary(shares[:, i]) for i, k in enumerate(TOPS)},
+            "top": top_figures(self.judged),
             "prune_recall": round(self.prune_recall, 4),
             "kendall_tau": round(self.kendall_tau, 4),
             "median_time_error": round(self.time_error, 4),
@@ -89,6 +68,7 @@ class Scorecard:
             ],
             "best_stands_by_physics": self._physics_ranks(),
             "baselines": self.baselines,
+            "calibration": calibration(self.judged),
             "against_vendor": self._against_vendor(),
         }
 
@@ -122,74 +102,43 @@ def evaluate(
     Measured answers play no part: ranking sees problem, chip and knobs alone. Raises
     ``RecordError`` where the runs hold no held-out shape of this chip.
     """
-    frame = packaged_runs() if runs is None else read_runs([Path(path) for path in runs])
     chip = load_profile(profile)
+    groups, training = judging_and_training(runs, chip)
+    ranker = None if physics_only else _ranker(model)
+    found = [judged(group, chip, ranker) for group in groups]
+    return Scorecard(
+        judged=found,
+        baselines=baselines(groups, chip, training),
+        prune_recall=float(np.mean([_best_survives(group, chip) for group in groups])),
+        kendall_tau=float(np.mean([_tau(j) for j in found])),
+        time_error=float(np.median(np.concatenate([j.errors for j in found]))),
+        coverage=float(np.mean([j.inside.mean() for j in found])),
+        nearest_training=_nearest(groups, np.array(sorted({g.shape for g in training}))),
+        source="physics" if ranker is None else "model",
+    )
+
+
+def judging_and_training(
+    runs: Iterable[str | os.PathLike[str]] | None, chip: HardwareProfile
+) -> tuple[list[Group], list[Group]]:
+    """The groups of held-out problems that judge, and those that may be learned from.
+
+    ``runs`` are logs or shards, None the shipped ones. Raises ``RecordError`` where the runs hold
+    no held-out shape of this chip.
+    """
+    frame = packaged_runs() if runs is None else read_runs([Path(path) for path in runs])
     # the same sizes in another type or layout are another problem, and were not measured whole
     kept = {shape.problem for shape in read_shapes("heldout")}
     groups = [group for group in groups_of(frame, chip.name) if group.problem in kept]
     if not groups:
-        from costmodel.errors import RecordError
-
         raise RecordError(f"the runs hold no held-out shape on {chip.name}; nothing to judge by")
-    ranker = None if physics_only else _ranker(model)
-    judged = [_judge(group, chip, ranker) for group in groups]
-    train_shapes = np.array(sorted({g.shape for g in training_groups(frame, chip.name)}))
-    return Scorecard(
-        judged=judged,
-        baselines=_baselines(groups, chip),
-        prune_recall=float(np.mean([_best_survives(group, chip) for group in groups])),
-        kendall_tau=float(np.mean([_tau(j) for j in judged])),
-        time_error=float(np.median(np.concatenate([_errors(j) for j in judged]))),
-        coverage=float(np.mean([_covered(j) for j in judged])),
-        nearest_training=_nearest(groups, train_shapes),
-        source="physics" if ranker is None else "model",
-    )
+    return groups, training_groups(frame, chip.name)
 
 
 def _ranker(model: Ranker | str | os.PathLike[str] | None) -> Ranker | None:
     if model is None or isinstance(model, Ranker):
         return model or default_ranker()
     return load_ranker(model)
-
-
-def _judge(group: Group, chip: HardwareProfile, ranker: Ranker | None) -> Judged:
-    ranking, _ = rank(group.problem, group.table, chip, ranker if ranker else "physics")
-    estimate_us = estimate_columns(group.problem, group.table, chip).time_us
-    better = int((estimate_us < estimate_us[best_row(group)]).sum())
-    return Judged(
-        group=group,
-        shares=shares_of(group, ranking.order),
-        order=ranking.order,
-        predicted_us=ranking.time_us,
-        spread=ranking.spread,
-        best_by_physics=better + 1,
-    )
-
-
-def _baselines(groups: list[Group], chip: HardwareProfile) -> dict[str, dict[str, float]]:
-    """Ways of choosing without a fitted model, each on the same shapes."""
-
-    def by_physics(group: Group) -> NDArray[np.int64]:
-        times = estimate_columns(group.problem, group.table, chip).time_us
-        return np.argsort(times, kind="stable")
-
-    def by_table(group: Group) -> NDArray[np.int64]:
-        return np.array([nearest_row(group.table, default_config(group.problem))])
-
-    found: dict[str, dict[str, float]] = {}
-    ways: tuple[tuple[str, Callable[[Group], NDArray[np.int64]]], ...] = (
-        ("physics", by_physics),
-        ("starting_table", by_table),
-    )
-    for name, order in ways:
-        shares = np.array([shares_of(group, order(group)) for group in groups])
-        found[name] = summary(shares[:, 0])
-        if name == "physics":
-            found[name] |= {f"top{k}": summary(shares[:, i])["geomean"] for i, k in enumerate(TOPS)}
-    # the expected value of a uniform choice, not one draw of it
-    logs = [np.log(g.time_us[best_row(g)] / g.time_us).mean() for g in groups]
-    found["random"] = summary(np.minimum(np.exp(np.array(logs)), 1.0))
-    return found
 
 
 def _best_survives(group: Group, chip: HardwareProfile) -> bool:
@@ -202,17 +151,6 @@ def _tau(judged: Judged) -> float:
     from scipy.stats import kendalltau
 
     return float(kendalltau(judged.predicted_us, judged.group.time_us[judged.order]).statistic)
-
-
-def _errors(judged: Judged) -> NDArray[np.float64]:
-    measured = judged.group.time_us[judged.order[: TOPS[-1]]]
-    return np.abs(judged.predicted_us[: TOPS[-1]] / measured - 1.0)
-
-
-def _covered(judged: Judged) -> float:
-    """Share of the first eight whose measured time lies in its 90 % interval."""
-    ratio = np.log(judged.group.time_us[judged.order[:8]] / judged.predicted_us[:8])
-    return float(np.mean((ratio >= judged.spread[0]) & (ratio <= judged.spread[1])))
 
 
 def _nearest(groups: list[Group], train_shapes: NDArray[np.int64]) -> float:

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.learning.shares import row_weights
 from costmodel.ranking.network import Network
 
 Column = NDArray[np.float64]
@@ -19,8 +20,6 @@ Matrices = list[NDArray[np.float32]]
 
 HIDDEN = (128, 128, 128)
 EPOCHS = 30
-#: weight of a row: (best time of its shape / its time) to this power
-_POWER = 2.0
 #: how often an error counts once its shape's mean is taken out
 _WITHIN = 3.0
 #: shapes of a step, and rows of each at most
@@ -28,8 +27,8 @@ _SHAPES, _ROWS = 48, 100
 #: features are held to so many standard deviations: past what was seen a network is a guess
 _HELD = 6.0
 _RATE, _WARM_UP = 2e-3, 0.1
-#: a small start keeps what no fitted row is near smooth: the usual 2.4 (He et al., arXiv 1502.01852)
-#: errs half as much again on kernels that took no part
+#: a small start keeps smooth what no fitted row is near; as the epochs, chosen by cross-validation
+#: over shapes and kernels at once, so that neither was seen
 _START = 0.4
 #: decay of Adam's two means (Kingma and Ba, arXiv 1412.6980)
 _DECAY, _SQUARE_DECAY = 0.9, 0.999
@@ -46,14 +45,14 @@ def network_of(
 ) -> Network:
     """A network that says ``targets`` of ``features``, [rows, features] for each shape.
 
-    Faster configurations count for more, by ``times_us``, and every shape the same.
+    Rows count by ``row_weights`` of their times.
     """
     draw = np.random.default_rng(seed)
     rows = np.concatenate(features)
     mean, scale = rows.mean(axis=0), rows.std(axis=0) + 1e-6
     inputs = np.clip((rows - mean) / scale, -_HELD, _HELD).astype(np.float32)
     wanted = np.concatenate(targets).astype(np.float32)
-    weight = np.concatenate([(t.min() / t) ** _POWER for t in times_us]).astype(np.float32)
+    weight = np.concatenate([row_weights(t) for t in times_us]).astype(np.float32)
     ends = np.cumsum([len(t) for t in times_us])
     starts = ends - [len(t) for t in times_us]
     layers = _drawn([rows.shape[1], *hidden, 1], draw)
@@ -94,7 +93,8 @@ def _drawn(sizes: Sequence[int], draw: np.random.Generator) -> Matrices:
     """
 
     def even(inputs: int, *shape: int) -> NDArray[np.float32]:
-        return (draw.uniform(-_START, _START, shape) / np.sqrt(inputs)).astype(np.float32)
+        drawn = draw.uniform(-_START, _START, shape) / np.sqrt(inputs)
+        return np.asarray(drawn, dtype=np.float32)
 
     pairs = list(pairwise(sizes))
     return [*(even(a, a, b) for a, b in pairs), *(even(a, b) for a, b in pairs)]

@@ -22,6 +22,7 @@ from costmodel.learning.gate import (
 )
 from costmodel.learning.gate import install as put_in_place
 from costmodel.learning.networks import EPOCHS, HIDDEN, network_of
+from costmodel.learning.shares import row_weights
 from costmodel.learning.split import heldout_shapes, judging_shapes, training_groups
 from costmodel.physics.estimate import estimate_columns
 from costmodel.problem import Gemm
@@ -53,8 +54,6 @@ FOLDS = 5
 #: shapes a network learns too little
 _NETWORKS_A_SEED = 2
 _LEAST_FOR_NETWORKS = 200
-#: weight of a row: (best time of its shape / its time) to this power
-_WEIGHT_POWER = 2.0
 #: the interval is calibrated on the configurations that matter: the first of each shape's ranking
 _CALIBRATION_TOP = 8
 
@@ -263,7 +262,7 @@ def _fitted(data: list[Prepared], seeds: Sequence[int]) -> Ranker:
 
     features = np.concatenate([item.features for item in data])
     target = np.concatenate([item.target for item in data])
-    weight = np.concatenate([_weights(item.group.time_us) for item in data])
+    weight = np.concatenate([row_weights(item.group.time_us) for item in data])
     models = [
         HistGradientBoostingRegressor(random_state=seed, **PARAMETERS).fit(
             features, target, sample_weight=weight
@@ -287,16 +286,6 @@ def _physics_spread(data: list[Prepared]) -> list[float]:
         count = max(1, len(item.target) // 10)
         fastest.append(item.target[np.argsort(item.group.time_us, kind="stable")[:count]])
     return [round(float(q), 3) for q in np.quantile(np.concatenate(fastest), (0.05, 0.95))]
-
-
-def _weights(time_us: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Weights of one shape's rows: they sum to 1, and fast configurations count for more.
-
-    Every shape counts the same, however many of its configurations were measured. A configuration
-    twice as slow as the best counts a quarter: its exact time never decides a choice.
-    """
-    weight = (time_us.min() / time_us) ** _WEIGHT_POWER
-    return np.asarray(weight / weight.sum(), dtype=np.float64)
 
 
 def _manifest(
