@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -18,6 +19,7 @@ from costmodel.cli import app as frame
 from costmodel.cli.calibrating import table_rows
 from costmodel.config import KernelConfig
 from costmodel.errors import DeviceError, ProfileError
+from costmodel.measure import calibrate as module
 from costmodel.measure.calibrate import (
     Calibration,
     Reading,
@@ -373,6 +375,70 @@ def test_what_is_told_as_json_holds_both_readings():
     copy = told["readings"][1]
     assert (copy["ours"], copy["torch"], copy["value"]) == (4100.0, 4150.0, 4150.0)
     assert told["figures"] == FOUND.figures and told["seconds"] == 31.4
+
+
+class NoPool:
+    """Compiles nothing, and is late with the second configuration that it is given."""
+
+    def __init__(self, profile, workers):
+        self.given = []
+
+    def submit(self, problem, configs):
+        self.given += configs
+        return list(configs)
+
+    def wait(self, pending):
+        return self.given[1:2]
+
+    def close(self):
+        self.given = None
+
+
+@ON_CPU
+def test_a_calibration_from_end_to_end(monkeypatch, home):
+    # small enough for the interpreter: 2 units, L2 of 4 KiB, products of 64^3
+    chip = replace(H200, l2_bytes=4096)
+    facts = {
+        "device": "h200-sxm", "device_name": "NVIDIA H200", "units": 2, "driver": "580.1",
+        "torch": "2.11.0", "triton": "3.6.0", "cuda": "13.0", "costmodel": "0.1.0",
+    }  # fmt: skip
+    # copy: 262,144 bytes moved in 0.1 us and 0.11 us; chain of 8; L2; fp16: vendor, ours, vendor
+    clock = Clock(0.1, 0.11, 5.0, 8.0, 10.0, 3.0, 5.0, 1.0, 0.9, 1.1)
+    clock.warm_up = lambda: None
+    small = {"achievable_tflops_fp16": (Gemm(64, 64, 64), [TILE, replace(TILE, group_m=4)])}
+    monkeypatch.setattr(module, "require_gpu", lambda: None)
+    monkeypatch.setattr(module, "load_profile", lambda name: chip)
+    monkeypatch.setattr(module, "rate_products", lambda profile: (dict(small), ["told first"]))
+    monkeypatch.setattr(module, "load_latencies", lambda watch: probing.load_latencies(watch, 8))
+    monkeypatch.setattr(probing, "_LAPS", 1)
+    monkeypatch.setattr("costmodel.measure.compile_pool.CompilePool", NoPool)
+    monkeypatch.setattr("costmodel.measure.environment.environment", lambda *of: dict(facts))
+    monkeypatch.setattr("costmodel.measure.timing.Stopwatch", lambda device: clock)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=2)
+    )
+    for name in frame.COMMANDS:
+        import_module(f"costmodel.cli.{name}")
+    result = CliRunner().invoke(frame.app, ["profiles", "calibrate", "--json"])
+    assert result.exit_code == 0, (result.output, result.exception)
+    told = json.loads(result.stdout)
+    # 8 programs read 32 KiB a lap, one lap more in 2 us; 2 * 64^3 in 0.9 us by ours, once
+    assert told["figures"] == {
+        "launch_floor_us": 2.5, "copy_bandwidth_gb_s": 2621.0, "achievable_tflops_fp16": 0.5825,
+    }  # fmt: skip
+    values = {reading["figure"]: reading["value"] for reading in told["readings"]}
+    assert values["l2_bandwidth_gb_s"] == pytest.approx(131.072)
+    assert values["dram_latency_us"] == pytest.approx(0.75)
+    assert values["l2_latency_us"] == pytest.approx(0.25)
+    assert told["notes"][0] == "told first"
+    # ours is 10 % above torch in copies, 11 % in products
+    assert [note.split(":")[0] for note in told["notes"][1:]] == [
+        "copy_bandwidth_gb_s", "achievable_tflops_fp16",
+    ]  # fmt: skip
+    assert told["provenance"]["command"] == "costmodel profiles calibrate"
+    assert "protocol cold-l2-clean/1" in told["provenance"]["versions"]
+    assert told["file"] == str(home / "h200-sxm.toml")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

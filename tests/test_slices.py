@@ -262,6 +262,8 @@ print(json.dumps([whole, granted, units_at_work(), int(seen.sum()), stopwatch.fl
 def test_what_is_launched_or_replayed_in_a_slice_runs_on_its_units_alone():
     import torch
 
+    if torch.version.hip:
+        pytest.skip("green contexts are CUDA's")
     done = subprocess.run(
         [sys.executable, "-P", "-c", ON_A_SLICE], capture_output=True, text=True, check=False
     )

@@ -9,12 +9,15 @@ import os
 import runpy
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from costmodel.config import ConfigTable
+from costmodel.errors import DeviceError
 from costmodel.learning.split import heldout_shapes, training_groups
+from costmodel.measure.collect import CollectReport
 from costmodel.physics.estimate import estimate_columns
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile, write_overlay
@@ -168,8 +171,6 @@ def test_the_table_is_printed_and_written(tmp_path, monkeypatch, capsys):
     )  # fmt: skip
     command = ["transfer.py", str(out), "--calibrated", str(tmp_path), "--runs", *shards]
     monkeypatch.setattr(sys, "argv", command)
-    monkeypatch.setitem(TRANSFER["transferred"].__kwdefaults__ or {}, "added", ())
-    monkeypatch.setattr(TRANSFER["transferred"], "__defaults__", ("h200-sxm", (), 1))
     TRANSFER["main"]()
     found = json.loads((out / "transfer_h200-sxm.json").read_text())
     assert found["profiles"] == "calibrated" and found["runs"]["torch"] == ["2.11.0"]
@@ -209,3 +210,49 @@ def test_all_slices_share_configurations_and_each_ones_first_are_among_them():
         job = SLICES["legal_job"](problem, table, chip)
         kept, rejected = prune(problem, ConfigTable.of(job.configs), chip)
         assert len(rejected) == 0 and len(kept) == len(job.configs) > 90
+
+
+def test_every_slice_is_calibrated_and_measured_and_the_rows_become_shards(
+    tmp_path, monkeypatch, capsys
+):
+    seen = []
+
+    def collect(jobs, log, chip, *, known, seconds, options):
+        seen.append((chip.name, options.units, len(jobs), seconds, len(known)))
+        if chip.units == 64:
+            raise DeviceError("no slice here")
+        for number, job in enumerate(jobs):
+            log.append(make_row(
+                job.problem, job.configs[0], backend="triton", time_us=1e6, protocol="p/1",
+                device=chip.name, device_name="NVIDIA H200", units=chip.units, run=options.run,
+                sequence=number, kernel_hash="a" * 12,
+            ))  # fmt: skip
+        return CollectReport(measured=len(jobs))
+
+    def run(command, **options):
+        asked = command[command.index("calibrate") :]
+        return SimpleNamespace(returncode=0, stdout=json.dumps(asked), stderr="")
+
+    within = SLICES["main"].__globals__
+    monkeypatch.setitem(within, "resolve_profile", lambda name: H200)
+    monkeypatch.setitem(within, "granted_units", lambda units: -(-units // 4) * 4)
+    monkeypatch.setitem(within, "collect", collect)
+    monkeypatch.setattr(within["subprocess"], "run", run)
+    command = ["slices.py", str(tmp_path), "--configs", "40", "--seconds", "70"]
+    monkeypatch.setattr(sys, "argv", command)
+    SLICES["main"]()
+    # the first slice compiles for all: it may take 3 of 6 shares of 60 s
+    assert [part[:3] for part in seen] == [
+        ("h200-sxm", None, 44), ("h200-sxm-80-units", 78, 44), ("h200-sxm-64-units", 64, 44),
+        ("h200-sxm-32-units", 32, 44),
+    ]  # fmt: skip
+    assert seen[0][3] == pytest.approx(30, abs=5) and seen[3][3] > seen[0][3]
+    frame = read_runs([tmp_path])
+    assert len(frame) == 3 * 44 and not (tmp_path / "slices.jsonl").exists()
+    assert "h200-sxm-64-units: no slice here" in capsys.readouterr().out
+    asked = json.loads((tmp_path / "h200-sxm-80-units.json").read_text())
+    assert asked[-2:] == ["--units", "78"]
+    assert "--units" not in json.loads((tmp_path / "h200-sxm.json").read_text())
+    monkeypatch.setattr(sys, "argv", [*command, "--have", str(tmp_path), "--only", "collect"])
+    SLICES["main"]()
+    assert seen[-1][4] == 3 * 44  # what is known is not measured again
