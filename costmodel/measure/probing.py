@@ -11,7 +11,7 @@ from typing import Any
 from costmodel.errors import DeviceError
 
 _WORD = 4
-_KB = 1e3  # bytes a microsecond in a GB/s
+_BYTES_PER_US = 1e3  # in a GB/s
 #: a copied buffer in sizes of L2, of which up to one stays dirty there when the copy ends, and the
 #: share of the free memory that one of the two may take
 _COPY_FACTOR, _COPY_SHARE = 32, 8
@@ -64,7 +64,7 @@ def copy_bandwidth(
     theirs()
     moved = 2 * words * _WORD
     times = [stopwatch.time(launch).median_us for launch in (ours, theirs)]
-    return moved / times[0] / _KB, moved / times[1] / _KB
+    return moved / times[0] / _BYTES_PER_US, moved / times[1] / _BYTES_PER_US
 
 
 def l2_bandwidth(
@@ -89,7 +89,7 @@ def l2_bandwidth(
         return float(stopwatch.time(launch).median_us)
 
     short, long = reading(_LAPS), reading(2 * _LAPS)
-    return programs * block * _WORD * _LAPS / (long - short) / _KB
+    return programs * block * _WORD * _LAPS / (long - short) / _BYTES_PER_US
 
 
 def load_latencies(stopwatch: Any, links: int = LINKS) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from typing import Any
 from costmodel.errors import DeviceError
 
 _LIBRARY = "libcuda.so.1"
-# cuda.h 12.8 and 13.0, "Green contexts"; 13.1 puts a pointer into the last 8 of the 48 bytes
+# cuda.h 12.8 and 13.0, "Green contexts"
 _RESOURCE_IS_SM = 1
 _NEEDS_DEFAULT_STREAM = 1
 _STREAM_NON_BLOCKING = 1
