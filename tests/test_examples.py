@@ -15,7 +15,10 @@ from costmodel.cli import app as frame
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "README.zh-CN.md", "docs/guide.md")
 #: need a GPU, minutes, or a file of one's own: their arguments are checked and nothing is run
-NOT_RUN = ("tune", "ladder", "collect", "train", "evaluate", "cache clear", "runs", "import")
+NOT_RUN = (
+    "tune", "ladder", "collect", "train", "evaluate", "cache clear", "runs", "import",
+    "profiles calibrate",
+)  # fmt: skip
 DOCTOR = Path(__file__).parent / "data" / "doctor"
 
 

@@ -22,7 +22,7 @@ from costmodel.physics.estimate import (
     estimate_row,
     sustained,
 )
-from costmodel.physics.roofline import peak_of, roofline
+from costmodel.physics.roofline import peak_of, rate_of, roofline
 from costmodel.physics.traffic import line_shares, traffic_columns
 from costmodel.physics.waves import wave_columns
 from costmodel.predict import predict_best
@@ -260,9 +260,34 @@ def test_tf32x3_has_a_third_of_the_rate_of_tf32_and_ieee_the_vector_units():
 
 
 def test_the_sustained_share_is_that_of_the_largest_product_measured_and_1_without_one():
-    assert sustained(replace(ROUND, achievable_tflops_fp16=80.0)) == 0.8
-    assert sustained(replace(ROUND, achievable_tflops_fp16=120.0)) == 1.0
-    assert sustained(ROUND) == 1.0
+    assert sustained(replace(ROUND, achievable_tflops_fp16=80.0), SQUARE) == 0.8
+    assert sustained(replace(ROUND, achievable_tflops_fp16=120.0), SQUARE) == 1.0
+    assert sustained(ROUND, SQUARE) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "figure"),
+    [
+        ({"dtype": "bf16"}, "achievable_tflops_bf16"),
+        ({"dtype": "fp8_e4m3"}, "achievable_tflops_fp8"),
+        ({"dtype": "fp8_e5m2"}, "achievable_tflops_fp8"),
+        ({"dtype": "fp32"}, "achievable_tflops_tf32"),
+        ({"dtype": "fp32", "precision": "tf32x3"}, "achievable_tflops_tf32"),
+        ({"dtype": "int8"}, "achievable_tflops_int8"),
+    ],
+)
+def test_a_type_that_was_measured_has_a_share_of_its_own_and_another_that_of_fp16(kind, figure):
+    problem = Gemm(4096, 4096, 4096, **kind)
+    peak = H200.peak_tflops[rate_of(problem, H200)]
+    assert sustained(H200, problem) == 790 / 989.4
+    assert sustained(replace(H200, **{figure: 0.6 * peak}), problem) == pytest.approx(0.6)
+    assert sustained(replace(H200, **{figure: 0.6 * peak}), SQUARE) == 790 / 989.4
+
+
+def test_fp32_without_a_matrix_unit_does_not_go_by_tf32():
+    problem = Gemm(4096, 4096, 4096, "fp32", precision="ieee")
+    assert rate_of(problem, H200) == "fp32"
+    assert sustained(replace(H200, achievable_tflops_tf32=100.0), problem) == 790 / 989.4
 
 
 # --- the estimate ---------------------------------------------------------------------------------

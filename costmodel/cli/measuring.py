@@ -56,6 +56,12 @@ def collect(
     workers: Annotated[int | None, typer.Option(min=1, help="Compiling processes.")] = None,
     cpu: Annotated[int | None, typer.Option(help="Pin the measuring process to a core.")] = None,
     device: Annotated[int, typer.Option(min=0, help="GPU number.")] = 0,
+    units: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Measure in a slice of so many multiprocessors, a chip of its own."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
     cluster: Annotated[
         bool, typer.Option("--cluster", help="On every GPU of this machine, by a Dask cluster.")
@@ -85,9 +91,10 @@ def collect(
     from costmodel.measure.bench import new_run_id
     from costmodel.measure.collect import collect as run_collect
     from costmodel.measure.collect import sample_job, whole_job, winners_jobs
+    from costmodel.measure.slices import granted_units
     from costmodel.measure.worker import WorkerOptions
     from costmodel.paths import user_dir
-    from costmodel.profile import resolve_profile
+    from costmodel.profile import resolve_profile, slice_of
     from costmodel.records.groups import groups_of
     from costmodel.records.log import RunLog
     from costmodel.records.schema import problem_of, row_key
@@ -97,6 +104,11 @@ def collect(
     chip = resolve_profile(profile)
     if scheduler is None:
         require_gpu()
+    if units is not None:
+        if cluster or scheduler is not None:
+            raise typer.BadParameter("a slice is measured on one GPU, without a cluster")
+        granted = granted_units(units, device)
+        chip = chip if granted == chip.units else slice_of(chip, granted)
     problems = [shape.problem for shape in read_shapes(shapes)]
     frame = read_runs(have) if have else None
     known = set() if frame is None else {row_key(row) for row in frame_rows(frame)}
@@ -130,7 +142,7 @@ def collect(
         else:
             report = run_collect(
                 jobs, RunLog(path), chip, known=known, workers=workers,
-                options=WorkerOptions(device=device, cpu=cpu, run=new_run_id()),
+                options=WorkerOptions(device=device, units=units, cpu=cpu, run=new_run_id()),
                 on_row=lambda job, row: show(job.problem, row), **budget,
             )  # fmt: skip
     if as_json:

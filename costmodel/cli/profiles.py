@@ -15,7 +15,7 @@ from costmodel.cli.show import print_json, print_table
 from costmodel.profile import HardwareProfile, check_file, detect, load_profile, readable_profiles
 
 profiles = typer.Typer(
-    no_args_is_help=True, help="Hardware profiles: list, show, diff, validate, new."
+    no_args_is_help=True, help="Hardware profiles: list, show, diff, validate, calibrate, new."
 )
 app.add_typer(profiles, name="profiles")
 
@@ -171,4 +171,5 @@ def _bandwidth(chip: HardwareProfile) -> str:
     return f"{chip.bandwidth_gb_s:g}"
 
 
+import costmodel.cli.calibrating  # noqa: E402 - adds `profiles calibrate`
 import costmodel.cli.new_profile  # noqa: E402, F401 - adds `profiles new`

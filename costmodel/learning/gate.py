@@ -203,13 +203,17 @@ def contradictions(known: pd.DataFrame, log: pd.DataFrame) -> float | None:
 
 
 def replaced_model(path: Path) -> Ranker | None:
-    """The model that one at ``path`` would replace: the file there, else the one in use."""
-    if path.exists():
+    """The model that one at ``path`` would replace: the file there, else the one in use, or None.
+
+    A broken file is no rival, nor is the shipped model of a version with other features.
+    """
+    for found in (lambda: load_ranker(path) if path.exists() else None, default_ranker):
         try:
-            return load_ranker(path)
-        except ModelError:  # a broken file is no rival
-            return default_ranker()
-    return default_ranker()
+            if (ranker := found()) is not None:
+                return ranker
+        except ModelError:
+            continue
+    return None
 
 
 def install(ranker: Ranker, path: Path) -> Path | None:

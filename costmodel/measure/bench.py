@@ -17,7 +17,8 @@ from costmodel.records.source_hash import kernel_hash
 class ProblemBench:
     """Operands, reference and stopwatch for one problem; each ``measure`` returns a row.
 
-    ``facts`` are the columns that all rows share (environment and run). Operands are drawn anew
+    ``facts`` are the columns that all rows share (environment and run); their ``units`` are the
+    size of a persistent grid. Operands are drawn anew
     from ``seed``. A configuration that fails is a row with its reason, not an exception.
     """
 
@@ -47,7 +48,8 @@ class ProblemBench:
         try:
             launch = prepare(
                 self.a, self.b, config, out=self.out, alpha=problem.alpha, beta=problem.beta,
-                precision=problem.precision, accumulate=problem.accumulate, **self.epilogue,
+                precision=problem.precision, accumulate=problem.accumulate,
+                units=self.facts.get("units"), **self.epilogue,
             ).run  # fmt: skip
         except Exception as error:
             return self._failure(config, columns, "constraints", error)

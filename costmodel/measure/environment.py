@@ -9,23 +9,29 @@ from pathlib import Path
 from typing import Any
 
 
-def environment(device: int = 0) -> dict[str, Any]:
-    """Columns of a row that say where and with what it was measured."""
+def environment(device: int = 0, units: int | None = None) -> dict[str, Any]:
+    """Columns of a row that say where and with what it was measured.
+
+    In a slice of so many ``units`` the device is that part of the chip: "h200-sxm-64-units".
+    """
     import torch
 
-    from costmodel.profile import detect
+    from costmodel.profile import detect, slice_of
 
     properties = torch.cuda.get_device_properties(device)
+    whole = int(properties.multi_processor_count)
+    units = units or whole
     try:
         found = detect()
+        chip = found.profile if units == whole else slice_of(found.profile, units)
         # a name that stands for no file would say nothing to whoever reads the log
-        name: str | None = None if found.derived_from else found.profile.name
+        name: str | None = None if found.derived_from else chip.name
     except Exception:  # a chip without a profile is measured all the same
         name = None
     return {
         "device": name,
         "device_name": properties.name,
-        "units": int(properties.multi_processor_count),
+        "units": units,
         "driver": _driver_version(),
         "cuda": torch.version.cuda or getattr(torch.version, "hip", None),
         "torch": torch.__version__,

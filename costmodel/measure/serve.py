@@ -23,6 +23,7 @@ def main() -> None:
 
     from costmodel.measure.bench import ProblemBench
     from costmodel.measure.environment import environment
+    from costmodel.measure.slices import enter
     from costmodel.measure.timing import Stopwatch, pin_cpu
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
@@ -38,9 +39,10 @@ def main() -> None:
         pin_cpu(options["cpu"])
     device = options["device"]
     torch.cuda.set_device(device)
+    units = None if options["units"] is None else enter(options["units"], device)
     stopwatch = Stopwatch(device, Protocol(**options["protocol"]))
     stopwatch.warm_up()
-    facts = environment(device) | {"run": options["run"]}
+    facts = environment(device, units) | {"run": options["run"]}
     send("ready", facts=facts, floor=vars(stopwatch.floor()))
     for line in sys.stdin:
         job = json.loads(line)

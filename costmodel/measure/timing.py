@@ -50,7 +50,10 @@ _SPIN_MARGIN = 1.4
 
 
 class Stopwatch:
-    """Times launches on one CUDA device by one protocol. Needs torch, triton and a GPU."""
+    """Times launches on one CUDA device by one protocol. Needs torch, triton and a GPU.
+
+    All of it runs on the stream that is torch's current one: a slice's, within a slice.
+    """
 
     def __init__(self, device: int = 0, protocol: Protocol | None = None) -> None:
         import torch
@@ -90,7 +93,11 @@ class Stopwatch:
         read()  # compiled before the capture
         torch.cuda.synchronize(self.device)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        stream = torch.cuda.current_stream(self.device)
+        if stream == torch.cuda.default_stream(self.device):
+            stream = None  # it cannot be captured: torch takes one of its own
+        # a captured kernel keeps to the multiprocessors of the stream that it was captured on
+        with torch.cuda.graph(graph, stream=stream):
             read()
         return graph
 

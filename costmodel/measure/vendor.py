@@ -26,7 +26,8 @@ def vendor_launch(problem: Gemm, a: Any, b: Any, out: Any, bias: Any = None) -> 
 
     An epilogue is what torch makes of it: a bias with the product, an activation in place after
     it; the old C is then added by a third call. fp8 goes to
-    ``torch._scaled_mm`` with tensor-wise scales of 1 and fast accumulation.
+    ``torch._scaled_mm`` with tensor-wise scales of 1 and fast accumulation, int8 to
+    ``torch._int_mm``.
     """
     import torch
 
@@ -36,6 +37,8 @@ def vendor_launch(problem: Gemm, a: Any, b: Any, out: Any, bias: Any = None) -> 
             a, b, scale_a=one, scale_b=one, out_dtype=out.dtype,
             use_fast_accum=FP8_FAST_ACCUMULATION, out=out,
         )  # fmt: skip
+    if problem.dtype == "int8" and a.ndim == 2 and not (problem.epilogue or problem.beta):
+        return lambda: torch._int_mm(a, b, out=out)  # what matmul lacks; of more than 16 rows
     if problem.epilogue:
         return _with_epilogue(problem, a, b, out, bias)
     if problem.beta or problem.alpha != 1.0:

@@ -29,12 +29,16 @@ _START_SECONDS = 180.0
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """What a measuring process needs to know once."""
+    """What a measuring process needs to know once.
+
+    ``units`` has it measure in a slice of so many multiprocessors, as the driver rounds them.
+    """
 
     device: int = 0
     protocol: Protocol = Protocol()
     cpu: int | None = None
     run: str = "unnamed"
+    units: int | None = None
 
 
 class MeasuringProcess:

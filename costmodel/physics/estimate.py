@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.physics.fixed import FixedColumns
-from costmodel.physics.roofline import Roofline, copy_bandwidth_gb_s, peak_of, roofline
+from costmodel.physics.roofline import Roofline, copy_bandwidth_gb_s, peak_of, rate_of, roofline
 from costmodel.physics.sizes import Sizes
 from costmodel.physics.traffic import (
     TrafficColumns,
@@ -27,6 +27,7 @@ from costmodel.physics.traffic import (
 from costmodel.physics.waves import WaveColumns, slots_of, waves_in
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
+from costmodel.profile.keys import REACHED
 from costmodel.resources.footprint import (
     LEAST_ASYNC_BYTES,
     FootprintColumns,
@@ -142,7 +143,7 @@ def estimate_columns(
     held = occupancy(warps_per_block(table), registers.allocated, footprint.shared_bytes, profile)
     share = matrix_share(problem, table, profile, unit)
     flop = 2.0 * table.block_m * table.block_n * table.block_k
-    unit_flop_per_us = peak_of(problem, profile) * sustained(profile) * 1e6 / profile.units
+    unit_flop_per_us = peak_of(problem, profile) * sustained(profile, problem) * 1e6 / profile.units
     spill = 1.0 + _SPILL_SLOWDOWN * registers.spilled
     # A buffer is free for its next load once its products have read it, and comes round after
     # ``depth`` steps: latency, transfer and products are shared by so many steps. wgmma holds a
@@ -216,7 +217,7 @@ def price(problem: Gemm | Sizes, fixed: FixedColumns, profile: HardwareProfile) 
     latency_us = whole * latency_step + start_us + split_us
     time_us = start_us + busy_us + split_us
     # what the whole chip would need for its arithmetic and for DRAM, against what it takes
-    chip_us = floor.compute_us / sustained(profile)
+    chip_us = floor.compute_us / sustained(profile, problem)
     explained = np.maximum(chip_us, dram_us) >= _BOUND_SHARE * time_us
     largest = np.where(dram_us > chip_us, BOUNDS.index("memory"), BOUNDS.index("compute"))
     bound = np.where(explained, largest, BOUNDS.index("latency"))
@@ -280,12 +281,18 @@ def _split_us(
     return np.asarray(split_us + np.where(packed, copied, 0.0))
 
 
-def sustained(profile: HardwareProfile) -> float:
-    """Share of the peak that the chip's power lets it hold, 1 where no product was measured."""
-    peak = profile.peak_tflops.get("fp16")
-    if not profile.achievable_tflops_fp16 or not peak:
-        return 1.0
-    return min(profile.achievable_tflops_fp16 / peak, 1.0)
+def sustained(profile: HardwareProfile, problem: Gemm | Sizes) -> float:
+    """Share of the peak that the chip's power lets it hold for the problem's types.
+
+    That of fp16 where none of these types was measured, and 1 where no product was.
+    """
+    rate = rate_of(problem, profile)
+    for name, types in REACHED.items():
+        reached, peak = getattr(profile, name), profile.peak_tflops.get(rate)
+        if rate in types and reached and peak:
+            return float(min(reached / peak, 1.0))
+    reached, peak = profile.achievable_tflops_fp16, profile.peak_tflops.get("fp16")
+    return min(reached / peak, 1.0) if reached and peak else 1.0
 
 
 def matrix_share(

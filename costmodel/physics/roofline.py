@@ -51,6 +51,13 @@ def peak_of(problem: Gemm | Sizes, profile: HardwareProfile) -> float:
     return peak
 
 
+def rate_of(problem: Gemm | Sizes, profile: HardwareProfile) -> str:
+    """Which of the profile's ``peak_tflops`` the problem's products go by."""
+    problem = one_of(problem)
+    kind = compute_dtype(problem, profile) or problem.dtype
+    return "tf32" if kind == "fp32" and precision_of(problem, profile) != "ieee" else kind
+
+
 def copy_bandwidth_gb_s(profile: HardwareProfile) -> float:
     """What a large copy reaches, in GB/s of bytes read and written."""
     return profile.copy_bandwidth_gb_s or profile.bandwidth_gb_s

@@ -14,6 +14,7 @@ from typing import Any
 
 from costmodel.errors import CostModelError
 from costmodel.profile.hardware import HardwareProfile
+from costmodel.profile.keys import REACHED
 from costmodel.profile.load import load_profile, read_toml, shipped_profiles
 from costmodel.profile.overlay import is_overlay
 from costmodel.profile.parse import Fault, read_document
@@ -126,10 +127,11 @@ def _rates(profile: HardwareProfile) -> Iterator[Fault]:
                         "8-bit rates are one to four times fp16's, dense")  # fmt: skip
         if fp16 and name == "tf32" and rate > 1.01 * fp16:
             yield Fault("[peak_tflops] tf32", f"{rate:g} is above fp16", "half of fp16 is usual")
-    reached = profile.achievable_tflops_fp16
-    if fp16 and reached and reached > fp16:
-        yield Fault("[measured] achievable_tflops_fp16", f"{reached:g} is above the peak {fp16:g}",
-                    "the rate that large products reach")  # fmt: skip
+    for name, types in REACHED.items():
+        reached, peak = getattr(profile, name), profile.peak_tflops.get(types[0])
+        if reached and peak and reached > peak:
+            yield Fault(f"[measured] {name}", f"{reached:g} is above the peak {peak:g}",
+                        "the rate that large products reach")  # fmt: skip
     copied = profile.copy_bandwidth_gb_s
     if copied and copied > profile.bandwidth_gb_s:
         yield Fault("[memory] copy_bandwidth_gb_s", f"{copied:g} is above the memory's "

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from costmodel.errors import ProfileError
 from costmodel.profile.hardware import Evidence, HardwareProfile
+from costmodel.profile.keys import REACHED
 
 #: figures that the device itself tells; its boards differ in them
 _REPORTED = (
@@ -172,13 +173,11 @@ def _with_units(profile: HardwareProfile, units: int, clock_share: float = 1.0) 
     rates = {name: rate * part for name, rate in profile.peak_tflops.items()}
     for name, rate in rates.items():
         evidence[f"peak_tflops.{name}"] = Evidence(rate, source, "inferred")
-    reached = profile.achievable_tflops_fp16
-    if reached is not None:
-        reached *= part
-        evidence["achievable_tflops_fp16"] = Evidence(reached, source, "inferred")
-    return replace(
-        profile, units=units, peak_tflops=rates, achievable_tflops_fp16=reached, evidence=evidence
-    )
+    known = {name: getattr(profile, name) for name in REACHED}
+    reached = {name: rate * part for name, rate in known.items() if rate is not None}
+    for name, rate in reached.items():
+        evidence[name] = Evidence(rate, source, "inferred")
+    return replace(profile, units=units, peak_tflops=rates, evidence=evidence, **reached)
 
 
 def _part_name(name: str, units: int, eighths: int) -> str:
@@ -218,9 +217,7 @@ def _renamed(chip: HardwareProfile, device: Device, units: int) -> HardwareProfi
         "peak_clock_mhz": chip.peak_clock_mhz and chip.peak_clock_mhz * clock_share,
     }
     # what was measured on the relative was not measured on this one
-    unmeasured: dict[str, Any] = dict.fromkeys(
-        ("copy_bandwidth_gb_s", "launch_floor_us", "achievable_tflops_fp16")
-    )
+    unmeasured: dict[str, Any] = dict.fromkeys(("copy_bandwidth_gb_s", "launch_floor_us", *REACHED))
     chip = _with_units(chip, units, clock_share)
     evidence = {
         name: each

@@ -56,7 +56,8 @@ class HardwareProfile:
     ``shared_per_block_bytes`` is the capacity of ``block_memory``. ``knobs`` holds the values that
     a knob may take there, an empty tuple for one that the chip lacks; a knob that is not named is
     as on every GPU. ``max_programs`` is the largest grid, and with ``persistent_grid`` a launch has
-    one program a unit, which takes its tiles in turn.
+    one program a unit, which takes its tiles in turn. ``achievable_tflops_...`` are the rates that
+    large products reach, since power holds them below the peak.
 
     ``evidence`` has an entry for each known figure, by attribute name ("peak_tflops.fp16" for a
     rate, "memories.L1.capacity_bytes" for a memory). Equality and hash leave it out.
@@ -103,6 +104,10 @@ class HardwareProfile:
     knobs: Mapping[str, tuple[Any, ...]] = field(default_factory=lambda: FrozenMap({}), hash=False)
     launch_floor_us: float | None = None
     achievable_tflops_fp16: float | None = None
+    achievable_tflops_bf16: float | None = None
+    achievable_tflops_fp8: float | None = None
+    achievable_tflops_tf32: float | None = None
+    achievable_tflops_int8: float | None = None
     evidence: Mapping[str, Evidence] = field(
         default_factory=lambda: FrozenMap({}), compare=False, repr=False
     )

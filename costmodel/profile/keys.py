@@ -44,6 +44,14 @@ WORDS = {
     "mma": ("mma.sync", "wgmma", "tcgen05", "mfma", "wmma", "dpas", "cube", "matrix"),
     "async_copy": ("cp.async", "tma", "buffer_load_to_lds", "prefetch", "dma"),
 }
+#: rates that large products reached, and the entries of ``[peak_tflops]`` that each stands below
+REACHED: dict[str, tuple[str, ...]] = {
+    "achievable_tflops_fp16": ("fp16",),
+    "achievable_tflops_bf16": ("bf16",),
+    "achievable_tflops_fp8": ("fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz"),
+    "achievable_tflops_tf32": ("tf32",),
+    "achievable_tflops_int8": ("int8",),
+}
 FIGURES = {
     "units": Key("compute", "units", required=True),
     "boost_clock_mhz": Key("compute", "boost_clock_mhz", whole=False),
@@ -71,7 +79,7 @@ FIGURES = {
     "subpartitions": Key("limits", "subpartitions_per_unit"),
     "max_programs": Key("limits", "max_programs", optional=True),
     "launch_floor_us": Key("measured", "launch_floor_us", whole=False),
-    "achievable_tflops_fp16": Key("measured", "achievable_tflops_fp16", whole=False, optional=True),
+    **{name: Key("measured", name, whole=False, optional=True) for name in REACHED},
 }
 #: figures of one of ``[memories]``, with what they are where left out
 MEMORY_FIGURES = {"capacity_bytes": None, "buffers": 1, "copies": 1}

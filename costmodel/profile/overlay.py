@@ -11,7 +11,7 @@
 
     [figures]
     copy_bandwidth_gb_s = 4312.5
-    "peak_tflops.fp16" = 803.0
+    achievable_tflops_fp16 = 803.0
 
 Figures go by the names that ``costmodel profiles show`` prints. Every replaced figure's evidence
 is the provenance, with confidence "measured"; all else is the base's.
