@@ -189,7 +189,7 @@ def test_one_wrong_number_in_a_node_is_refused_by_name(saved, altered, name, val
     ("changes", "message"),
     [
         ({"format": None}, "not a model of format"),
-        ({"format": np.array([1])}, "not a model of format 2; train it again"),
+        ({"format": np.array([1])}, "not a model of format 3; train it again"),
         ({"features": None}, "fitted on other features"),
         ({"features": np.array(list(FEATURES)[::-1])}, "fitted on other features"),
         ({"features": np.array(list(FEATURES)[:-1])}, "fitted on other features"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -207,12 +208,11 @@ def replaced_model(path: Path) -> Ranker | None:
 
     A broken file is no rival, nor is the shipped model of a version with other features.
     """
-    for found in (lambda: load_ranker(path) if path.exists() else None, default_ranker):
-        try:
-            if (ranker := found()) is not None:
-                return ranker
-        except ModelError:
-            continue
+    if path.exists():
+        with suppress(ModelError):
+            return load_ranker(path)
+    with suppress(ModelError):
+        return default_ranker()
     return None
 
 
