@@ -22,7 +22,7 @@ from costmodel.config import KernelConfig
 from costmodel.errors import DeviceError
 from costmodel.measure import cluster as module
 from costmodel.measure.cluster import collect_on, local_cluster
-from costmodel.measure.collect import Job
+from costmodel.measure.jobs import Job
 from costmodel.measure.worker import WorkerOptions
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 
@@ -16,8 +17,10 @@ import pytest
 
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.measure import collect as module
-from costmodel.measure.collect import Job, collect, sample_job, winners_jobs
+from costmodel.measure.collect import collect
+from costmodel.measure.jobs import Job, ranked_job, sample_job, whole_job, winners_jobs
 from costmodel.measure.worker import WorkerOptions
+from costmodel.predict import predict_best
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
 from costmodel.records.groups import Group
@@ -294,6 +297,28 @@ def test_a_sample_is_legal_and_none_is_drawn_twice():
         assert len(rejected) == 0 and len(set(kept)) == len(job.configs)
 
 
+def test_few_kernels_are_shared_by_problems_and_fill_the_sample():
+    few = [sample_job(problem, H200, 60, seed=1, kernels=0.0) for problem in (ONE, TWO)]
+    many = [sample_job(problem, H200, 60, seed=1) for problem in (ONE, TWO)]
+    assert [len(job.configs) for job in few] == [60, 60]
+
+    def kernels(jobs):
+        return len({replace(c, group_m=None, split_k=1) for job in jobs for c in job.configs})
+
+    assert kernels(few) < 0.7 * kernels(many)
+
+
+def test_ranked_are_the_first_of_the_prediction():
+    first = [row.config for row in predict_best(ONE, H200, use_measured=False).ranking][:5]
+    assert ranked_job(ONE, H200, 5) == Job(ONE, tuple(first))
+
+
+def test_the_whole_holds_what_prune_rejects():
+    whole = whole_job(ONE, H200)
+    kept, rejected = prune(ONE, whole.configs, H200)
+    assert len(rejected) > 0 and len(kept) + len(rejected) == len(whole.configs)
+
+
 def test_a_sample_larger_than_the_grid_is_the_grid():
     kept, _ = prune(ONE, candidates(ONE, H200), H200)
     for number in (None, 10**6, len(kept)):
@@ -311,12 +336,14 @@ def test_the_winners_are_the_fastest_of_each_group_fastest_first():
 
 KILLED = """
 import os, signal, sys, time
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from costmodel.config import KernelConfig
 from costmodel.measure import collect as module
 from costmodel.measure.worker import WorkerOptions
+from costmodel.predict import predict_best
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
 from costmodel.records.log import RunLog

@@ -10,7 +10,7 @@ from costmodel.learning import networks
 from costmodel.learning.networks import network_of
 from costmodel.ranking.features import FEATURES
 from costmodel.ranking.network import MOST_NETWORKS, Network
-from costmodel.ranking.ranker import FOR_NETWORKS, Ranker, load_ranker
+from costmodel.ranking.ranker import FOR_NETWORKS, FOR_TREES, Ranker, load_ranker
 from costmodel.ranking.trees import MOST_NODES, Trees
 
 WIDTH = len(FEATURES)
@@ -52,16 +52,17 @@ def test_the_first_network_chooses_and_all_order_what_it_chose():
     rows = rows_of(np.linspace(0, 3, count), first=np.arange(count) % 2)
     ranker = Ranker(STEP, 0.0, 0.0, {}, (network(), network(3.0)))
     times = ranker.corrected_us(rows, np.ones(count), 0.0)
-    # the first puts the first rows first; trees say 1 or 3, by whether they are even, networks
-    # x and 3 x: half of the one, half of the others' mean
-    said = (np.where(np.arange(FOR_NETWORKS) % 2, 3, 1) + 2 * rows[:FOR_NETWORKS, 1]) / 2
-    assert times[:FOR_NETWORKS] == pytest.approx(np.exp(said), rel=1e-6)
-    behind = times[FOR_NETWORKS:]
-    assert (behind > times[:FOR_NETWORKS].max()).all() and (np.diff(behind) >= 0).all()
+    # networks say x and 3 x, and put the first rows first; trees say 1 or 3, by whether a row is
+    # even: half of the one, half of the others' mean
+    said = (np.where(np.arange(FOR_TREES) % 2, 3, 1) + 2 * rows[:FOR_TREES, 1]) / 2
+    assert times[:FOR_TREES] == pytest.approx(np.exp(said), rel=1e-6)
+    for first, end in ((FOR_TREES, FOR_NETWORKS), (FOR_NETWORKS, count)):
+        behind = times[first:end]
+        assert (behind > times[:first].max()).all() and (np.diff(behind) >= 0).all()
 
 
 def test_few_rows_are_seen_by_all_and_without_networks_trees_are_alone():
-    rows = rows_of(np.ones(FOR_NETWORKS))
+    rows = rows_of(np.ones(FOR_TREES))
     both = np.concatenate([rows, rows])
     for networks_, some, said in (((network(5.0),), rows, 3.0), ((), both, 1.0)):
         ranker = Ranker(STEP, 0, 0, {}, networks_)

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from costmodel.records.schema import Row
 
 
+#: configurations of a shape that `--ranked` takes without `--configs`
+_RANKED = 24
+
+
 @app.command()
 def collect(
     shapes: Annotated[str, typer.Option(help="Shape set: a shipped name or a CSV file.")] = "train",
@@ -38,6 +42,9 @@ def collect(
     unpruned: Annotated[
         bool,
         typer.Option("--unpruned", help="Every candidate, also those that the model would prune."),
+    ] = False,
+    ranked: Annotated[
+        bool, typer.Option("--ranked", help="The --configs that are predicted fastest, no sample.")
     ] = False,
     profile: Annotated[str | None, typer.Option(help="Chip; the GPU at hand by default.")] = None,
     have: Annotated[
@@ -90,7 +97,7 @@ def collect(
     from costmodel.measure.at_hand import require_gpu
     from costmodel.measure.bench import new_run_id
     from costmodel.measure.collect import collect as run_collect
-    from costmodel.measure.collect import sample_job, whole_job, winners_jobs
+    from costmodel.measure.jobs import ranked_job, sample_job, whole_job, winners_jobs
     from costmodel.measure.slices import granted_units
     from costmodel.measure.worker import WorkerOptions
     from costmodel.paths import user_dir
@@ -115,6 +122,8 @@ def collect(
     if winners is not None and frame is not None:
         groups = [g for g in groups_of(frame, chip.name) if g.problem in set(problems)]
         jobs = winners_jobs(groups, winners)
+    elif ranked:
+        jobs = [ranked_job(problem, chip, configs or _RANKED) for problem in problems]
     elif unpruned:
         jobs = [whole_job(problem, chip) for problem in problems]
     else:

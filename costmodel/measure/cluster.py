@@ -21,7 +21,8 @@ from typing import Any
 from costmodel.config import KernelConfig
 from costmodel.errors import ConfigError, DeviceError, UnsupportedError
 from costmodel.measure.bench import new_run_id
-from costmodel.measure.collect import CollectReport, Job, key_of, with_vendor
+from costmodel.measure.collect import CollectReport, key_of, with_vendor
+from costmodel.measure.jobs import Job
 from costmodel.measure.worker import MeasuringProcess, WorkerOptions
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile

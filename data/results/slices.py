@@ -25,7 +25,8 @@ import costmodel as cm
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.errors import DeviceError
 from costmodel.measure.bench import new_run_id
-from costmodel.measure.collect import Job, collect, sample_job
+from costmodel.measure.collect import collect
+from costmodel.measure.jobs import Job, sample_job
 from costmodel.measure.slices import granted_units
 from costmodel.measure.worker import WorkerOptions
 from costmodel.physics.estimate import estimate_columns
