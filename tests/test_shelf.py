@@ -16,7 +16,7 @@ from costmodel.physics.sizes import Sizes
 from costmodel.predict import predict_best, predict_many, rank
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
-from costmodel.ranking.features import feature_matrix
+from costmodel.ranking.features import FEATURES, feature_matrix
 from costmodel.ranking.ranker import SHORTLIST
 from costmodel.ranking.shelf import shelf_of
 from costmodel.space import kinds
@@ -119,7 +119,7 @@ def test_rows_of_several_problems_are_priced_as_each_alone():
 def test_a_shortlist_has_the_features_of_its_rows():
     one = Gemm(1000, 3000, 1016, layout="nn")
     (short,) = shelf_of(one, H200).priced([one], H200).shortlists(H200)
-    assert short.features.shape == (SHORTLIST, 43)
+    assert short.features.shape == (SHORTLIST, len(FEATURES))
     assert np.array_equal(short.features, feature_matrix(one, legal(one)[short.rows], H200, None))
 
 

@@ -257,7 +257,9 @@ def test_a_model_trained_on_20_shapes_is_written_loads_and_says_what_it_saw(
     assert manifest["parameters"]["max_iter"] == 10
     assert 0 < manifest["scores"]["cv_top1_min"] <= manifest["scores"]["cv_top1_geomean"] <= 1
     assert loaded.low < loaded.high
-    assert all(loaded.applies(Gemm(1, 1, 1, dtype=d), H200) for d in manifest["dtypes"])
+    layout = manifest["layouts"][0]
+    problems = (Gemm(1, 1, 1, dtype=d, layout=layout) for d in manifest["dtypes"])
+    assert all(loaded.applies(problem, H200) for problem in problems)
 
 
 def test_the_same_runs_give_the_same_model(quick, slice_of_runs, tmp_path):

@@ -18,7 +18,8 @@ from costmodel.ranking.network import Network
 Column = NDArray[np.float64]
 Matrices = list[NDArray[np.float32]]
 
-HIDDEN = (128, 128, 128)
+#: layers of each network: the first sees all rows, and is small to be quick
+HIDDEN = ((64, 64, 64), (128, 128, 128), (128, 128, 128), (128, 128, 128))
 EPOCHS = 30
 #: how often an error counts once its shape's mean is taken out
 _WITHIN = 3.0
@@ -39,7 +40,7 @@ def network_of(
     targets: Sequence[Column],
     times_us: Sequence[Column],
     *,
-    hidden: Sequence[int] = HIDDEN,
+    hidden: Sequence[int],
     epochs: int = EPOCHS,
     seed: int = 0,
 ) -> Network:

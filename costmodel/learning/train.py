@@ -50,9 +50,7 @@ PARAMETERS: dict[str, Any] = {
 }
 SEEDS = (0, 1)
 FOLDS = 5
-#: networks for each seed of the trees, and measured problems from which on there are any: of few
-#: shapes a network learns too little
-_NETWORKS_A_SEED = 2
+#: measured problems from which on there are networks: of few shapes they learn too little
 _LEAST_FOR_NETWORKS = 200
 #: the interval is calibrated on the configurations that matter: the first of each shape's ranking
 _CALIBRATION_TOP = 8
@@ -274,8 +272,10 @@ def _fitted(data: list[Prepared], seeds: Sequence[int]) -> Ranker:
         rows = [item.features for item in data]
         targets = [item.target for item in data]
         times = [item.group.time_us for item in data]
-        count = _NETWORKS_A_SEED * len(seeds)
-        networks = [network_of(rows, targets, times, seed=seed) for seed in range(count)]
+        networks = [
+            network_of(rows, targets, times, hidden=hidden, seed=seed)
+            for seed, hidden in enumerate(HIDDEN)
+        ]
     return Ranker(trees_of(models, len(FEATURES)), 0.0, 0.0, {}, tuple(networks))
 
 
@@ -303,7 +303,7 @@ def _manifest(
         "features": list(FEATURES),
         "feature_fingerprint": feature_fingerprint(),
         "parameters": PARAMETERS,
-        "networks": {"hidden": HIDDEN, "epochs": EPOCHS, "count": networks},
+        "networks": {"hidden": HIDDEN[:networks], "epochs": EPOCHS},
         "seeds": list(seeds),
         "scores": scores,
         "physics_spread": _physics_spread(data),

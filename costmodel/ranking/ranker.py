@@ -85,9 +85,10 @@ class Ranker:
         log_time = np.log(estimate_us)
         if not self.networks or len(rows) <= FOR_TREES:
             return self._bounded(log_time + self.predict(rows), least_us)
-        rough = log_time + self.networks[0].predict(rows)
+        quick = self.networks[0].predict(rows)
+        rough = log_time + quick
         first = best_rows(rough, FOR_NETWORKS)
-        others = self._networks_say(rows[first])
+        others = self._networks_say(rows[first], quick[first])
         finer = log_time[first] + others
         best = best_rows(finer, FOR_TREES)
         chosen = first[best]
@@ -101,11 +102,16 @@ class Ranker:
     def predict(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
         """log(time / physics estimate) of every row of [configurations, features], by all."""
         said = self.trees.predict(rows)
-        return np.asarray((said + self._networks_say(rows)) / 2) if self.networks else said
+        if not self.networks:
+            return said
+        return np.asarray((said + self._networks_say(rows, self.networks[0].predict(rows))) / 2)
 
-    def _networks_say(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-        said = [network.predict(rows) for network in self.networks]
-        return np.asarray(np.mean(said, axis=0))
+    def _networks_say(
+        self, rows: NDArray[np.float32], first: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Their mean, where the first network has spoken."""
+        total = first + sum(network.predict(rows) for network in self.networks[1:])
+        return np.asarray(total / len(self.networks))
 
     def save(self, path: Path) -> None:
         """Write ``path`` (.npz) and its manifest (.json beside it), each whole or not at all.
