@@ -66,7 +66,7 @@ def _narrow(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Measured:
-    """A measured shape (m, n, k) with the vendor's time and that of our fastest, in us."""
+    """A measured shape (m, n, k) with the vendor's time and that of our first choice, in us."""
 
     shape: tuple[int, int, int]
     vendor_us: float
