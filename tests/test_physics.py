@@ -86,6 +86,15 @@ def round_constants(monkeypatch):
 # --- waves ----------------------------------------------------------------------------------------
 
 
+def test_nothing_is_faster_than_the_peak_at_the_highest_clock():
+    # 989.4 TFLOPS are the data sheet's at 1,830 MHz, and an H200 boosts to 1,980
+    bound = roofline(Gemm(4096, 4096, 4096), H200)
+    assert bound.compute_us == pytest.approx(2 * 4096**3 / 989.4e6)
+    assert bound.least_us == pytest.approx(bound.compute_us * 1830 / 1980)
+    unknown = roofline(Gemm(4096, 4096, 4096), replace(H200, boost_clock_mhz=None))
+    assert unknown.least_us == unknown.compute_us
+
+
 def test_1024x20480_in_tiles_of_256_on_256_units_is_320_tiles_in_two_rounds_the_second_25_percent():
     chip = replace(H200, units=256)
     found = waves(Gemm(1024, 20480, 6144), KernelConfig("tile", 256, 256, 64), chip)

@@ -55,7 +55,7 @@ def test_a_row_of_1200_tflops_on_an_h200_is_left_out_and_named(tmp_path: Path) -
     used, (problem,) = read(path)
     assert used == [0, 2]
     assert problem.line_number == 2
-    assert "above the roofline: 114.532 us is 1200 TFLOPS, and h200-sxm needs at least 139 us" in (
+    assert "above the roofline: 114.532 us is 1200 TFLOPS, and h200-sxm needs at least 128 us" in (
         problem.reason
     )
     assert problem.excerpt.startswith("4096x4096x4096 fp16 nt, tile 32x128x64")

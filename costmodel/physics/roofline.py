@@ -20,7 +20,9 @@ class Roofline:
     compute_us: Any
     memory_us: Any
     floor_us: float
-    #: nothing can take less: compulsory bytes at the data sheet's bandwidth, or the arithmetic
+    #: the arithmetic at the highest clock: the data sheet's peak may be at a lower one
+    least_compute_us: Any
+    #: nothing can take less: that, or compulsory bytes at the data sheet's bandwidth
     least_us: Any
 
     @property
@@ -37,8 +39,13 @@ def roofline(problem: Gemm | Sizes, profile: HardwareProfile) -> Roofline:
     peak_tflops = peak_of(problem, profile)
     compute_us = problem.flops / (peak_tflops * 1e6)
     memory_us = problem.compulsory_bytes / (copy_bandwidth_gb_s(profile) * 1e3)
-    least_us = np.fmax(compute_us, problem.compulsory_bytes / (profile.bandwidth_gb_s * 1e3))
-    return Roofline(compute_us, memory_us, profile.launch_floor_us or 0.0, least_us)
+    spare = 1.0
+    if profile.peak_clock_mhz and profile.boost_clock_mhz:
+        spare = min(profile.peak_clock_mhz / profile.boost_clock_mhz, 1.0)
+    least_compute_us = compute_us * spare
+    least_us = np.fmax(least_compute_us, problem.compulsory_bytes / (profile.bandwidth_gb_s * 1e3))
+    floor_us = profile.launch_floor_us or 0.0
+    return Roofline(compute_us, memory_us, floor_us, least_compute_us, least_us)
 
 
 def peak_of(problem: Gemm | Sizes, profile: HardwareProfile) -> float:

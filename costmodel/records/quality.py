@@ -39,8 +39,9 @@ FLAGS = {
 def least_us(row: Mapping[str, Any]) -> float:
     """The least time that the row's chip needs for its problem, by its data sheet, in us; else 0.
 
-    The larger of arithmetic at the dense peak and, where the protocol empties L2, compulsory
-    bytes at the memory's bandwidth. 0 where the chip has no profile or no rate for the type.
+    The larger of arithmetic at the dense peak, at the chip's highest clock, and, where the protocol
+    empties L2, compulsory bytes at the memory's bandwidth. 0 where the chip has no profile or no
+    rate for the type.
     """
     if row["device"] is None:
         return 0.0
@@ -54,7 +55,7 @@ def _least_us(problem: Gemm, device: str, cold: bool) -> float:
         found = roofline(problem, load_profile(device))
     except (CostModelError, ValueError):  # no such profile, or no rate: nothing is known
         return 0.0
-    return float(found.least_us if cold else found.compute_us)
+    return float(found.least_us if cold else found.least_compute_us)
 
 
 def impossible(row: Mapping[str, Any]) -> str | None:
