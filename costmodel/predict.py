@@ -13,6 +13,7 @@ import numpy as np
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.errors import NoCandidateError, unknown_name
 from costmodel.physics.estimate import BOUNDS, estimate_columns
+from costmodel.physics.waves import busy_units
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, resolve_profile
 from costmodel.ranking.baselines import default_config, nearest_row
@@ -338,7 +339,8 @@ def _ranked(
     if ranker is not None:
         times = shortlisted_times(problem, legal, profile, physics, ranker)
     least = float(physics.roofline.least_us)
-    return Ranking(legal, times, physics.bound, spread, least, devices), source
+    busy = busy_units(physics.waves, profile.units)
+    return Ranking(legal, times, physics.bound, spread, least, devices, busy), source
 
 
 def _told_by(ranker: Ranker | None) -> tuple[tuple[float, float], tuple[str, ...], Source]:

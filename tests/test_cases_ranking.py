@@ -12,7 +12,7 @@ from costmodel.config import ConfigTable, KernelConfig
 from costmodel.measure.decide import TIE, decide, finalists
 from costmodel.predict import predict_best, rank
 from costmodel.problem import Gemm
-from costmodel.profile import load_profile
+from costmodel.profile import list_profiles, load_profile
 from costmodel.ranking.baselines import default_config
 from costmodel.records import packaged_runs
 from costmodel.records.groups import Group, groups_of
@@ -114,7 +114,11 @@ def test_the_two_public_shapes_themselves_are_ranked_by_that_sign(n, k) -> None:
 # --- decode-m1
 
 
-@pytest.mark.parametrize("chip", ["h200-sxm", "h100-sxm", "a100-sxm-80gb", "b200"])
+#: bound by latency there, not by memory: 28 programs are predicted fastest on its 64 units
+_ELSE = "max-1550-stack"
+
+
+@pytest.mark.parametrize("chip", [name for name in list_profiles() if name != _ELSE])
 def test_one_row_gets_a_block_on_most_units(chip) -> None:
     """M=1, N=1792, K=5120: 28 tiles of 64 columns would leave most units idle."""
     profile = load_profile(chip)

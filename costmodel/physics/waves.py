@@ -74,3 +74,8 @@ def waves_in(problem: Gemm | Sizes, knobs: Knobs, slots: Column, units: int) -> 
     return WaveColumns(
         tiles_m, tiles_n, tiles, programs, slots, rounds, steps, np.minimum(fill, 1.0), tile_use
     )
+
+
+def busy_units(waves: WaveColumns, units: int) -> Column:
+    """Units that have a program to run."""
+    return np.minimum(waves.programs, units)

@@ -25,6 +25,12 @@ def interval_of(
     return low, high
 
 
+def first_of(time_us: NDArray[np.float64], busy: NDArray[np.float64]) -> int:
+    """The row that ``Ranking`` puts first."""
+    ties = np.flatnonzero(time_us == time_us.min())
+    return int(ties[busy[ties].argmax()])
+
+
 @dataclass(frozen=True)
 class Ranked:
     """One configuration with its predicted time, its 90 % interval and what bounds it."""
@@ -39,7 +45,8 @@ class Ranking:
     """Legal configurations, fastest first, as columns; rows are ``Ranked``.
 
     ``order`` are the rows' places in the table that was ranked; ``spread`` the 5 % and 95 %
-    quantiles of log(measured / predicted), seen on ``devices`` (profile names).
+    quantiles of log(measured / predicted), seen on ``devices`` (profile names). Of equal times the
+    one that keeps more units ``busy`` comes first: what bounds both leaves it more room.
     """
 
     def __init__(
@@ -50,8 +57,10 @@ class Ranking:
         spread: tuple[float, float],
         least_us: float = 0.0,
         devices: tuple[str, ...] = (),
+        busy: NDArray[np.float64] | None = None,
     ) -> None:
-        self.order: NDArray[np.int64] = np.argsort(time_us, kind="stable")
+        keys = (time_us,) if busy is None else (-busy, time_us)
+        self.order: NDArray[np.int64] = np.asarray(np.lexsort(keys), dtype=np.int64)  # stable
         self.configs = configs[self.order]
         self.time_us = time_us[self.order]
         self.spread = spread

@@ -13,9 +13,11 @@ from costmodel.config import ConfigTable, KernelConfig
 from costmodel.physics.estimate import PricedColumns, estimate_columns, price
 from costmodel.physics.fixed import FixedColumns
 from costmodel.physics.sizes import Sizes
+from costmodel.physics.waves import busy_units
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
 from costmodel.ranking.features import fixed_features
+from costmodel.ranking.order import first_of
 from costmodel.ranking.ranker import Ranker
 from costmodel.ranking.shortlist import Shortlist, shortlists
 from costmodel.resources.legality import (
@@ -56,16 +58,17 @@ class Priced:
 
     def best(self, profile: HardwareProfile, ranker: Ranker | None) -> Iterator[tuple[int, float]]:
         """Row and time of the first choice for each problem; physics alone without a ranker."""
+        busy = busy_units(self.physics.waves, profile.units)
         if ranker is None:
             for start, end in zip([0, *self.ends[:-1]], self.ends, strict=True):
-                row = start + int(self.physics.time_us[start:end].argmin())
+                row = start + first_of(self.physics.time_us[start:end], busy[start:end])
                 yield row, float(self.physics.time_us[row])
             return
         # a problem at a time: what the trees touch stays in cache, and a product of matrices
         # rounds alike whoever comes along
         for first in self.shortlists(profile):
             times = ranker.corrected_us(first.features, first.estimate_us, first.least_us)
-            row = int(times.argmin())
+            row = first_of(times, busy[first.rows])
             yield int(first.rows[row]), float(times[row])
 
     def config(self, row: int) -> KernelConfig:
