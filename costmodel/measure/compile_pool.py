@@ -89,4 +89,8 @@ class CompilePool:
         return [config for future, chunk in pending if future not in done for config in chunk]
 
     def close(self) -> None:
+        """Drop what is queued and stop the workers at once: a large tile compiles for minutes."""
+        workers = list((self._pool._processes or {}).values())
         self._pool.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:
+            worker.kill()
