@@ -67,9 +67,11 @@ def _no_model_of_a_user(tmp_path_factory):
 @pytest.fixture
 def round_constants(monkeypatch):
     """L2 gives a unit 32 bytes a clock, a load takes 1 us, a step 0.05, an epilogue 0.5; products
-    wait neither for each other nor for writes to shared memory.
+    wait neither for each other nor for writes to shared memory; of steps and traffic the shorter
+    hides.
     """
     for name, value in {
+        "_UNHIDDEN": 0.0,
         "_L2_BYTES_PER_CLOCK": 32.0,
         "DRAM_LATENCY_US": 1.0,
         "L2_LATENCY_US": 1.0,
@@ -316,6 +318,24 @@ def test_one_full_round_takes_its_steps_its_epilogue_the_first_load_and_the_floo
     steps = 100 * (2.097152 + 0.05)
     assert found.time_us == pytest.approx(steps + 0.5 + 1.6384 + 1.0 + 2.0)
     assert (found.bound, found.rounds, found.fill, found.tiles) == ("compute", 1, 1.0, 100)
+
+
+def test_a_part_of_the_shorter_of_steps_and_traffic_does_not_hide(round_constants, monkeypatch):
+    hidden = estimate(EVEN, TILE, ROUND).time_us
+    monkeypatch.setattr(module, "_UNHIDDEN", 0.25)
+    # operands of 1280 x 6400 and C of 1280 x 1280 elements at 1 MB a us
+    dram = (2 * 1280 * 6400 + 1280 * 1280) * 2 / 1e6
+    assert estimate(EVEN, TILE, ROUND).time_us == pytest.approx(hidden + 0.25 * dram)
+
+
+def test_parts_for_a_second_kernel_are_written_and_read_as_a_copy_is():
+    config = KernelConfig("warp_specialized", 128, 128, 64, num_stages=4, split_k=4)
+    table = ConfigTable.of(config)
+    found = module.estimate_columns(Gemm(256, 256, 8192), table, H200)
+    parts = 4 * 256 * 256 * 4  # bytes
+    # a second kernel of 3 us, both ways at 4.3 MB a us, through 132 L2 ports of 80 bytes a clock
+    through_l2 = parts / (80.0 * 1830 * 132)
+    assert found.split_us[0] == pytest.approx(3.0 + 2 * parts / 4.3e6 + through_l2)
 
 
 def test_one_tile_more_than_the_slots_takes_a_second_round(round_constants):
