@@ -10,7 +10,7 @@ from costmodel.learning import networks
 from costmodel.learning.networks import network_of
 from costmodel.ranking.features import FEATURES
 from costmodel.ranking.network import MOST_NETWORKS, Network
-from costmodel.ranking.ranker import FOR_NETWORKS, FOR_TREES, Ranker, load_ranker
+from costmodel.ranking.ranker import FOR_NETWORKS, FOR_TREES, Ranker, load_ranker, with_first
 from costmodel.ranking.trees import MOST_NODES, Trees
 
 WIDTH = len(FEATURES)
@@ -100,6 +100,23 @@ def test_a_file_without_a_network_is_a_ranker_without_one(altered):
     assert load_ranker(altered(**dict.fromkeys(network().arrays(0)))).networks == ()
 
 
+def test_a_network_that_would_overflow_is_refused(tmp_path):
+    path = tmp_path / "model.npz"
+    wide = np.full((WIDTH, WIDTH), 1e6, np.float32)
+    zeros = np.zeros(WIDTH, np.float32)
+    low, high = np.full(WIDTH, -100, np.float32), np.full(WIDTH, 100, np.float32)
+    deep = Network(low, high, (wide, wide, wide[:, :1]), (zeros, zeros, zeros[:1]))
+    Ranker(LEAF, -0.1, 0.1, {}, (deep,)).save(path)
+    with pytest.raises(ModelError, match="network_0 may reach"):
+        load_ranker(path)
+
+
+@pytest.mark.parametrize("spread", [(0.1, -0.1), (-1e300, 1e300), (np.nan, 0.1), (1.0, 20.0)])
+def test_a_spread_that_no_model_has_is_refused(altered, spread):
+    with pytest.raises(ModelError, match="'spread' must hold two numbers from -10 to 10"):
+        load_ranker(altered(spread=np.array(spread)))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -129,6 +146,13 @@ def test_trees_that_would_fill_memory_when_completed_are_refused():
     assert 1000 << 16 > MOST_NODES
     with pytest.raises(ModelError, match="too many nodes"):
         Trees.checked(arrays, WIDTH, "it")
+
+
+def test_rows_behind_keep_their_order():
+    # fourth, second and third place are lifted past 0.2, in their order
+    rough = np.array([0.5, -2.0, -1.5, -3.0, 0.1])
+    times = with_first(rough, np.array([0]), np.array([0.2]))
+    assert times[0] == 0.2 and np.argsort(times).tolist() == [0, 3, 1, 2, 4]
 
 
 # --- fitting --------------------------------------------------------------------------------------

@@ -74,15 +74,21 @@ def test_the_table_holds_what_torch_2_13_lists():
     if not torch.__version__.startswith("2.13."):
         pytest.skip("the table was read off torch 2.13")
     lists = triton.BaseConfigHeuristic()
+    # for scaled_mm Inductor drops steps of K below 32
+    scaled = [c for c in lists.scaled_mm_configs if c.block_k >= 32]
     theirs = [
-        (template, c.block_m, c.block_n, c.block_k, c.num_stages, c.num_warps, c.group_m)
-        for template, configs in (("tile", lists.mm_configs),
-                                  ("persistent_tma", lists.persistent_mm_configs))
+        (template, c.block_m, c.block_n, c.block_k, c.num_stages, c.num_warps, c.group_m, op)
+        for op, template, configs in (
+            ("mm", "tile", lists.mm_configs),
+            ("mm", "persistent_tma", lists.persistent_mm_configs),
+            ("scaled_mm", "tile", scaled),
+            ("scaled_mm", "persistent_tma", lists.scaled_persistent_mm_configs),
+        )
         for c in configs
     ]  # fmt: skip
     text = packaged("peers", "inductor_mm.csv").read_text(encoding="utf-8")
-    ours = [(row[0], *map(int, row[1:7])) for row in list(csv.reader(text.splitlines()))[1:]]
-    assert ours == theirs
+    rows = list(csv.reader(text.splitlines()))[1:]
+    assert [(row[0], *map(int, row[1:7]), row[7]) for row in rows] == theirs
 
 
 def test_a_large_problem_has_the_list_as_it_stands():
@@ -91,6 +97,8 @@ def test_a_large_problem_has_the_list_as_it_stands():
         21, "tile 32x32x16 w2 s1 g8", "tile 128x256x64 w8 s4 g8",
     )  # fmt: skip
     assert len(inductor_configs(Gemm(4096, 4096, 4096), "persistent_tma")) == 8
+    scaled = inductor_configs(Gemm(4096, 4096, 4096, dtype="fp8_e4m3"))
+    assert str(scaled[0]) == "tile 128x256x32 w8 s3 g8" and len(scaled) > 100
 
 
 def test_blocks_are_cut_to_the_sides_and_warps_to_256_elements():

@@ -69,7 +69,7 @@ def collect(
             min=1, help="Measure in a slice of so many multiprocessors, a chip of its own."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32, help="Seed of the sample.")] = 0,
     cluster: Annotated[
         bool, typer.Option("--cluster", help="On every GPU of this machine, by a Dask cluster.")
     ] = False,
@@ -108,6 +108,7 @@ def collect(
     from costmodel.records.store import frame_rows, read_runs
     from costmodel.shapes import read_shapes
 
+    _check_options(winners, have, ranked, unpruned, configs, kernels)
     chip = resolve_profile(profile)
     if scheduler is None:
         require_gpu()
@@ -162,6 +163,27 @@ def collect(
             f"{report.jobs} of {len(jobs)} shapes complete in {report.seconds:.0f} s; "
             f"{report.stopped}; empty kernel {report.floor_us:.2f} us; rows in {path}"
         )
+
+
+def _check_options(
+    winners: int | None, have: list[Path] | None, ranked: bool, unpruned: bool,
+    configs: int | None, kernels: float,
+) -> None:  # fmt: skip
+    """Refuse options of which one would silently win."""
+    ways = {"--winners": winners is not None, "--ranked": ranked, "--unpruned": unpruned}
+    chosen = [name for name, given in ways.items() if given]
+    if len(chosen) > 1:
+        raise typer.BadParameter(f"{' and '.join(chosen)} each say what to measure: give one")
+    if winners is not None and not have:
+        raise typer.BadParameter(
+            "--winners needs --have: the runs whose fastest are measured again"
+        )
+    if chosen and kernels < 1:
+        raise typer.BadParameter(f"--kernels is of a sample, and {chosen[0]} takes none")
+    if (unpruned or winners is not None) and configs is not None:
+        raise typer.BadParameter(f"--configs is of a sample or of --ranked, not of {chosen[0]}")
+    if kernels < 1 and configs is None:
+        raise typer.BadParameter("--kernels needs --configs: all configurations take all kernels")
 
 
 def _on_cluster(

@@ -29,12 +29,14 @@ _ASKED = 8
 _PRECISION = {"fp16": "HSH", "bf16": "TST", "fp8_e4m3": "QQTST", "fp8_e5m2": "RRTST"}
 
 
-@lru_cache(maxsize=1)
-def _inductor_lists() -> tuple[KernelConfig, ...]:
+@lru_cache(maxsize=2)
+def _inductor_lists(op: str) -> tuple[KernelConfig, ...]:
     text = packaged("peers", "inductor_mm.csv").read_text(encoding="utf-8")
     knobs = ("block_m", "block_n", "block_k", "num_stages", "num_warps", "group_m")
     found = []
     for row in csv.DictReader(text.splitlines()):
+        if row["op"] != op:
+            continue
         m, n, k, stages, warps, group = (int(row[name]) for name in knobs)
         found.append(
             KernelConfig(row["template"], m, n, k, group, num_warps=warps, num_stages=stages)
@@ -45,13 +47,13 @@ def _inductor_lists() -> tuple[KernelConfig, ...]:
 def inductor_configs(problem: Gemm, template: str = "tile") -> list[KernelConfig]:
     """What PyTorch Inductor's max-autotune times for a problem, in its order, each once.
 
-    ``data/peers/inductor_mm.csv`` holds the lists (torch 2.13): "tile" is the default one,
-    "persistent_tma" joins it only where ``triton.enable_persistent_tma_matmul`` is set. As
-    Inductor does, a block is cut to its side rounded up to a power of two, but not below 16, and a
-    warp has at least 256 elements of C.
+    ``data/peers/inductor_mm.csv`` holds the lists (torch 2.13), those of ``mm`` and, for fp8, of
+    ``scaled_mm``: "tile" is the default one, "persistent_tma" joins it only where
+    ``triton.enable_persistent_tma_matmul`` is set. As Inductor does, a block is cut to its side
+    rounded up to a power of two, but not below 16, and a warp has at least 256 elements of C.
     """
     found: dict[KernelConfig, None] = {}
-    for config in _inductor_lists():
+    for config in _inductor_lists("scaled_mm" if problem.dtype.startswith("fp8") else "mm"):
         if config.template != template:
             continue
         sides = ((config.block_m, problem.m), (config.block_n, problem.n),

@@ -221,9 +221,10 @@ def fit(
     """Fit on all groups; spread and scores come from cross-validation by (M, N, K)."""
     data = prepare(groups)
     folds = min(folds, len({item.group.shape for item in data}))
+    hidden = HIDDEN if len(data) >= _LEAST_FOR_NETWORKS else ()
     residuals, firsts = [], []
     for test, learn in _folds(data, folds):
-        model = _fitted(learn, seeds[:1])
+        model = _fitted(learn, seeds[:1], hidden)
         for item in test:
             times = item.estimate_us * np.exp(model.predict(item.features))
             order = np.argsort(times, kind="stable")
@@ -231,7 +232,7 @@ def fit(
             residuals.append(np.log(item.group.time_us[top] / times[top]))
             firsts.append(item.group.time_us.min() / item.group.time_us[order[0]])
     spread = np.quantile(np.concatenate(residuals), (0.05, 0.95)) if residuals else (-0.3, 0.3)
-    ranker = _fitted(data, seeds)
+    ranker = _fitted(data, seeds, hidden)
     scores = {}
     if firsts:
         scores["cv_top1_geomean"] = round(float(np.exp(np.mean(np.log(firsts)))), 4)
@@ -255,7 +256,7 @@ def _folds(data: list[Prepared], count: int) -> Iterable[tuple[list[Prepared], l
         yield test, learn
 
 
-def _fitted(data: list[Prepared], seeds: Sequence[int]) -> Ranker:
+def _fitted(data: list[Prepared], seeds: Sequence[int], hidden: Sequence[Sequence[int]]) -> Ranker:
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     features = np.concatenate([item.features for item in data])
@@ -267,15 +268,13 @@ def _fitted(data: list[Prepared], seeds: Sequence[int]) -> Ranker:
         )
         for seed in seeds
     ]
-    networks = []
-    if len(data) >= _LEAST_FOR_NETWORKS:
-        rows = [item.features for item in data]
-        targets = [item.target for item in data]
-        times = [item.group.time_us for item in data]
-        networks = [
-            network_of(rows, targets, times, hidden=hidden, seed=seed)
-            for seed, hidden in enumerate(HIDDEN)
-        ]
+    rows = [item.features for item in data]
+    targets = [item.target for item in data]
+    times = [item.group.time_us for item in data]
+    networks = [
+        network_of(rows, targets, times, hidden=layers, seed=seed)
+        for seed, layers in enumerate(hidden)
+    ]
     return Ranker(trees_of(models, len(FEATURES)), 0.0, 0.0, {}, tuple(networks))
 
 

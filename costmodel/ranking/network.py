@@ -12,10 +12,12 @@ from costmodel.errors import ModelError
 
 Matrix = NDArray[np.float32]
 
-#: a file may not ask for more: ours has three networks of three hidden layers of 128
+#: a file may not ask for more: ours has four networks of three hidden layers
 MOST_NETWORKS = 16
 MOST_LAYERS = 8
 MOST_WIDTH = 1024
+#: past this a layer of floats of 32 bits loses what it says; ours stay below a hundred thousand
+_MOST_HELD = 1e12
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,6 @@ class Network:
             for have, want in zip(array.shape, shape, strict=True):
                 if not 1 <= have <= MOST_WIDTH or want not in (None, have):
                     raise ModelError(f"{where}: array {own + name!r} has the shape {array.shape}")
-            # summed over a layer, larger numbers would overflow
             if not (np.abs(array) <= 1e6).all():
                 raise ModelError(f"{where}: array {own + name!r} holds numbers past a million")
             return np.ascontiguousarray(array, dtype=np.float32)
@@ -89,4 +90,10 @@ class Network:
             weights.append(read(f"weight_{layer}", width, last))
             width = weights[-1].shape[1]
             biases.append(read(f"bias_{layer}", width))
+        # the most that each layer can hold, of features within their range
+        held = np.maximum(np.abs(low), np.abs(high)).astype(np.float64)
+        for weight, bias in zip(weights, biases, strict=True):
+            held = held @ np.abs(weight) + np.abs(bias)
+            if not (held <= _MOST_HELD).all():
+                raise ModelError(f"{where}: the network {own[:-1]} may reach {held.max():.3g}")
         return cls(low, high, tuple(weights), tuple(biases))
