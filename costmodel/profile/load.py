@@ -71,6 +71,11 @@ def user_folder() -> Path:
     return user_dir() / "profiles"
 
 
+def own_file(name: str) -> Path | None:
+    """The user's own file that a profile's name stands for, in any case, or None."""
+    return _user_files().get(name.strip().lower())
+
+
 def read_toml(file: Path | Traversable, where: str) -> dict[str, Any]:
     """A TOML file's content. Raises ``ProfileError`` that says what is wrong with the file."""
     try:
