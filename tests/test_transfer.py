@@ -183,6 +183,15 @@ def test_the_table_is_printed_and_written(tmp_path, monkeypatch, capsys):
     assert load_profile("h200-sxm-80-units").copy_bandwidth_gb_s == 3665.0
 
 
+def test_rows_of_one_device_are_refused_with_what_is_needed(tmp_path, monkeypatch):
+    frame_of(tmp_path, devices=DEVICES[:1])
+    shards = sorted(map(str, tmp_path.glob("made-*.parquet")))
+    monkeypatch.setattr(sys, "argv", ["transfer.py", str(tmp_path / "out"), "--runs", *shards])
+    with pytest.raises(SystemExit, match=r"of h200-sxm alone.*slices\.py.*--runs"):
+        TRANSFER["main"]()
+    assert not (tmp_path / "out").exists()
+
+
 # --- what is measured on slices -------------------------------------------------------------------
 
 PARTS = [load_profile(name) for name in ("h200-sxm-32-units", "h200-sxm", "h200-sxm-64-units")]
