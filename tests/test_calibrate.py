@@ -33,7 +33,7 @@ from costmodel.measure.timing import Protocol, Timing
 from costmodel.physics.estimate import estimate
 from costmodel.predict import predict_best
 from costmodel.problem import Gemm
-from costmodel.profile import HardwareProfile, load_profile, slice_of
+from costmodel.profile import HardwareProfile, load_profile, part_of, slice_of
 from costmodel.profile.keys import FIGURES, REACHED
 
 torch = pytest.importorskip("torch")
@@ -340,6 +340,14 @@ def test_a_slice_is_calibrated_on_its_own(home):
     assert (part.units, part.copy_bandwidth_gb_s) == (80, 4150.0)
     assert part.peak("fp16") == pytest.approx(989.4 * 80 / 132)
     assert load_profile("h200-sxm").copy_bandwidth_gb_s == 4300
+
+
+def test_a_slice_at_hand_has_its_own_calibration_or_else_a_part_of_the_chips(home):
+    assert part_of(H200, 132) is H200
+    assert part_of(H200, 80) == slice_of(H200, 80)
+    write_calibration(replace(FOUND, base="h200-sxm-80-units"))
+    assert part_of(H200, 80) == load_profile("h200-sxm-80-units") != slice_of(H200, 80)
+    assert part_of(H200, 64) == slice_of(H200, 64)
 
 
 def test_a_calibrated_chip_lends_a_slice_its_rates_in_proportion(home):

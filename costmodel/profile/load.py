@@ -76,6 +76,17 @@ def own_file(name: str) -> Path | None:
     return _user_files().get(name.strip().lower())
 
 
+def part_of(chip: HardwareProfile, units: int) -> HardwareProfile:
+    """So many units of a chip: the file of that part's name where there is one, else ``slice_of``.
+
+    All of the chip's units are the chip itself. Raises ``ProfileError`` as both do.
+    """
+    if units == chip.units:
+        return chip
+    part = slice_of(chip, units)
+    return load_profile(part.name) if part.name in list_profiles() else part
+
+
 def read_toml(file: Path | Traversable, where: str) -> dict[str, Any]:
     """A TOML file's content. Raises ``ProfileError`` that says what is wrong with the file."""
     try:

@@ -31,7 +31,7 @@ from costmodel.measure.slices import granted_units
 from costmodel.measure.worker import WorkerOptions
 from costmodel.physics.estimate import estimate_columns
 from costmodel.physics.roofline import roofline
-from costmodel.profile import HardwareProfile, resolve_profile, slice_of
+from costmodel.profile import HardwareProfile, part_of, resolve_profile
 from costmodel.records.log import RunLog
 from costmodel.records.schema import KEY_COLUMNS, row_key
 from costmodel.records.store import frame_rows, read_runs, write_shards
@@ -136,8 +136,7 @@ def main() -> None:
     chips = {}
     for units in options.units:
         granted = granted_units(units)
-        chip = whole if granted == whole.units else slice_of(whole, granted)
-        chips[units] = chip
+        chip = chips[units] = part_of(whole, granted)
         print(f"{units} units asked, {granted} granted: {chip.name}", flush=True)
     if options.only != "collect":
         for units, chip in chips.items():
