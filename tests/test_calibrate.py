@@ -28,11 +28,12 @@ from costmodel.measure.calibrate import (
     rate_reading,
     write_calibration,
 )
+from costmodel.measure.calibration_file import base_of, check_file, default_file
 from costmodel.measure.timing import Protocol, Timing
 from costmodel.physics.estimate import estimate
 from costmodel.predict import predict_best
 from costmodel.problem import Gemm
-from costmodel.profile import HardwareProfile, load_profile, slice_of
+from costmodel.profile import HardwareProfile, load_profile, part_of, slice_of
 from costmodel.profile.keys import FIGURES, REACHED
 
 torch = pytest.importorskip("torch")
@@ -341,6 +342,14 @@ def test_a_slice_is_calibrated_on_its_own(home):
     assert load_profile("h200-sxm").copy_bandwidth_gb_s == 4300
 
 
+def test_a_slice_at_hand_has_its_own_calibration_or_else_a_part_of_the_chips(home):
+    assert part_of(H200, 132) is H200
+    assert part_of(H200, 80) == slice_of(H200, 80)
+    write_calibration(replace(FOUND, base="h200-sxm-80-units"))
+    assert part_of(H200, 80) == load_profile("h200-sxm-80-units") != slice_of(H200, 80)
+    assert part_of(H200, 64) == slice_of(H200, 64)
+
+
 def test_a_calibrated_chip_lends_a_slice_its_rates_in_proportion(home):
     write_calibration(FOUND)
     part = load_profile("h200-sxm-66-units")
@@ -349,17 +358,63 @@ def test_a_calibrated_chip_lends_a_slice_its_rates_in_proportion(home):
 
 
 def test_a_profile_of_ones_own_is_not_overwritten(home, tmp_path):
+    own = own_chip(home / "Lab-GPU.toml")
+    text = own.read_text()
+    assert base_of("lab-gpu", load_profile(own)) == base_of(own, load_profile(own)) == "lab-gpu"
+    found = replace(FOUND, base="lab-gpu")
+    assert write_calibration(found) == home / "lab-gpu-measured.toml"
+    assert own.read_text() == text
+    chip = load_profile("lab-gpu-measured")
+    assert (chip.name, chip.units, chip.copy_bandwidth_gb_s) == ("lab-gpu", 66, 4150.0)
+    # the same again: its base stays the chip, and its file is replaced
+    assert base_of("lab-gpu-measured", chip) == "lab-gpu"
+    assert write_calibration(replace(found, readings=READINGS[:1])) == default_file("lab-gpu")
+    assert load_profile("lab-gpu-measured").copy_bandwidth_gb_s == 4300
+    other = write_calibration(replace(FOUND, base="a100-sxm-80gb"), tmp_path / "one.toml")
+    with pytest.raises(ProfileError, match="holds other figures.*give --out another file"):
+        write_calibration(FOUND, other)
+
+
+def own_chip(file, name="lab-gpu"):
+    """A profile of one's own: an H200 with half of its units."""
     from importlib import resources
 
     text = resources.files("costmodel.data").joinpath("profiles", "h200-sxm.toml").read_text()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = text.replace('name = "h200-sxm"', f'name = "{name}"')
+    file.write_text(text.replace("units = { value = 132", "units = { value = 66"))
+    assert (load_profile(file).name, load_profile(file).units) == (name, 66)
+    return file
+
+
+@pytest.mark.parametrize("name", ["lab-gpu", "h200-sxm"])
+def test_a_profile_that_no_name_stands_for_is_refused_with_the_folder_that_it_belongs_in(
+    home, tmp_path, name
+):
+    file = own_chip(tmp_path / "mine.toml", name)
+    with pytest.raises(ProfileError, match=f"Put the profile's file into {home}"):
+        base_of(file, load_profile(file))
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(home, tmp_path):
+    (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "text.toml").write_text("no TOML")
+    for out, words in (
+        ("folder.toml", "is a folder"), ("one.json", "ends in .toml"),
+        ("text.toml", "not replaced"), ("text.toml/one.toml", "cannot be made"),
+    ):  # fmt: skip
+        with pytest.raises(ProfileError, match=f"{words}.*give --out another file"):
+            check_file("h200-sxm", tmp_path / out)
+    assert check_file("h200-sxm", tmp_path / "new" / "one.toml").parent.is_dir()
     home.mkdir(parents=True)
-    (home / "h200-sxm.toml").write_text(text)
-    with pytest.raises(ProfileError, match="say --out"):
-        write_calibration(FOUND)
-    assert (home / "h200-sxm.toml").read_text() == text
-    other = write_calibration(replace(FOUND, base="a100-sxm-80gb"), tmp_path / "one.toml")
-    with pytest.raises(ProfileError, match="holds other figures"):
-        write_calibration(FOUND, other)
+    (home / "h200-sxm.toml").mkdir()
+    with pytest.raises(ProfileError):
+        check_file("h200-sxm")
+
+
+def test_an_overlay_that_does_not_load_is_not_said_to_be_done(tmp_path):
+    with pytest.raises(ProfileError, match="cannot be used: unknown profile 'nowhere'"):
+        write_calibration(replace(FOUND, base="nowhere"), tmp_path / "one.toml")
 
 
 def test_the_table_names_sheet_measured_ratio_and_agreement():
@@ -439,6 +494,27 @@ def test_a_calibration_from_end_to_end(monkeypatch, home):
     assert told["provenance"]["command"] == "costmodel profiles calibrate"
     assert "protocol cold-l2-clean/1" in told["provenance"]["versions"]
     assert told["file"] == str(home / "h200-sxm.toml")
+
+
+def test_readings_are_told_even_where_the_file_is_refused(monkeypatch, tmp_path):
+    def measured(profile, *, device, units, before):
+        before("h200-sxm")
+        (tmp_path / "one.toml").mkdir(exist_ok=True)  # what came in between
+        return FOUND
+
+    monkeypatch.setattr(module, "calibrate", measured)
+    for name in frame.COMMANDS:
+        import_module(f"costmodel.cli.{name}")
+    command = ["profiles", "calibrate", "--out", str(tmp_path / "one.toml")]
+    result = CliRunner().invoke(frame.app, command)
+    assert isinstance(result.exception, ProfileError)
+    assert "copy_bandwidth_gb_s" in result.stdout and "one.toml" not in result.stdout
+    other = tmp_path / "other.toml"
+    told = CliRunner().invoke(frame.app, [*command[:-1], str(other)]).stdout
+    assert other.exists()
+    assert f"used where it is named: --profile {other}" in told
+    monkeypatch.setattr(module, "calibrate", lambda *of, **options: FOUND)
+    assert "--profile" not in CliRunner().invoke(frame.app, command[:-2]).stdout
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

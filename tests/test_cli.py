@@ -403,6 +403,23 @@ def test_evaluate_on_four_runs_of_one_shape(heldout_log):
     assert "| top 5 | 1.000 | 1.000 | 1.000 |" in markdown
 
 
+@pytest.mark.parametrize("also", [["--physics"], ["--curve"]])
+def test_a_plot_folder_that_cannot_be_made_is_one_line_and_exit_status_1(
+    monkeypatch, capsys, heldout_log, also
+):
+    pytest.importorskip("matplotlib")
+
+    def judged(*given, **options):
+        raise AssertionError("the folder comes first")
+
+    monkeypatch.setattr("costmodel.learning.evaluate.evaluate", judged)
+    monkeypatch.setattr("costmodel.learning.evaluate.judging_and_training", lambda *of: ([], []))
+    monkeypatch.setattr("costmodel.learning.refits.Refits.curve", judged)
+    command = ["evaluate", "--runs", heldout_log, *CHIP, *also, "--plot", heldout_log]
+    told = f"costmodel: {heldout_log}: File exists\n"
+    assert failure(monkeypatch, capsys, *command) == (1, told)
+
+
 # --- profiles and cache --------------------------------------------------------------------
 
 

@@ -22,8 +22,9 @@ from costmodel.physics.estimate import estimate_columns
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile, write_overlay
 from costmodel.records.groups import groups_of
+from costmodel.records.log import RunLog
 from costmodel.records.schema import make_row
-from costmodel.records.store import read_runs, write_shards
+from costmodel.records.store import frame_rows, read_runs, write_shards
 from costmodel.shapes import read_shapes
 from costmodel.space.candidates import candidates
 from costmodel.space.prune import prune
@@ -183,6 +184,15 @@ def test_the_table_is_printed_and_written(tmp_path, monkeypatch, capsys):
     assert load_profile("h200-sxm-80-units").copy_bandwidth_gb_s == 3665.0
 
 
+def test_rows_of_one_device_are_refused_with_what_is_needed(tmp_path, monkeypatch):
+    frame_of(tmp_path, devices=DEVICES[:1])
+    shards = sorted(map(str, tmp_path.glob("made-*.parquet")))
+    monkeypatch.setattr(sys, "argv", ["transfer.py", str(tmp_path / "out"), "--runs", *shards])
+    with pytest.raises(SystemExit, match=r"of h200-sxm alone.*slices\.py.*--runs"):
+        TRANSFER["main"]()
+    assert not (tmp_path / "out").exists()
+
+
 # --- what is measured on slices -------------------------------------------------------------------
 
 PARTS = [load_profile(name) for name in ("h200-sxm-32-units", "h200-sxm", "h200-sxm-64-units")]
@@ -253,6 +263,13 @@ def test_every_slice_is_calibrated_and_measured_and_the_rows_become_shards(
     asked = json.loads((tmp_path / "h200-sxm-80-units.json").read_text())
     assert asked[-2:] == ["--units", "78"]
     assert "--units" not in json.loads((tmp_path / "h200-sxm.json").read_text())
-    monkeypatch.setattr(sys, "argv", [*command, "--have", str(tmp_path), "--only", "collect"])
+    monkeypatch.setattr(sys, "argv", [*command, "--only", "collect"])
     SLICES["main"]()
     assert seen[-1][4] == 3 * 44  # what is known is not measured again
+    again = read_runs([tmp_path])  # and stays, beside what is new
+    assert len(again) == 2 * 3 * 44 and set(frame["run"]) < set(again["run"])
+    # a call that measures nothing, with a log whose rows are in the shards already
+    RunLog(tmp_path / "slices.jsonl").append_many(frame_rows(frame))
+    monkeypatch.setitem(within, "collect", lambda *of, **options: CollectReport())
+    SLICES["main"]()
+    assert len(read_runs([tmp_path])) == 2 * 3 * 44

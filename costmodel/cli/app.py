@@ -55,7 +55,10 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def main() -> None:
-    """Entry point: our own errors, and wrong use, become one line and exit status 2."""
+    """Entry point: errors become one line.
+
+    Exit status 2 for our own errors and wrong use, 1 for what the operating system refuses.
+    """
     for name in COMMANDS:
         import_module(f"costmodel.cli.{name}")
     try:
@@ -70,10 +73,15 @@ def main() -> None:
         where = context.command_path if context else "costmodel"
         told = error.format_message().rstrip(".")  # type: ignore[attr-defined]
         _refuse(where, f"{told}; see {where} --help")
+    except OSError as error:
+        told = str(error)
+        if error.filename is not None:
+            told = f"{error.filename}: {error.strerror}"
+        _refuse("costmodel", told, status=1)
     except typer.Abort:
         sys.exit(1)
 
 
-def _refuse(where: str, told: str) -> NoReturn:
+def _refuse(where: str, told: str, status: int = 2) -> NoReturn:
     typer.echo(f"{where}: {' '.join(told.split())}", err=True)
-    sys.exit(2)
+    sys.exit(status)

@@ -10,9 +10,10 @@ import typer
 from costmodel.cli.problem import AsJson
 from costmodel.cli.profiles import profiles
 from costmodel.cli.show import print_json, print_table, working
+from costmodel.profile import user_folder
 
 if TYPE_CHECKING:
-    from costmodel.measure.calibrate import Reading
+    from costmodel.measure.calibrate import Calibration, Reading
 
 COLUMNS = ("figure", "data sheet", "measured", "ratio", "ours / torch", "used")
 
@@ -38,21 +39,36 @@ def calibrate(
     """Measure bandwidths, latencies, launch floor and rates of the GPU at hand, in a minute.
 
     The file is an overlay: predictions for this chip use its figures from then on. Without --out
-    it replaces an earlier calibration. Example: `costmodel profiles calibrate`
+    it replaces an earlier calibration; beside a profile of your own it goes as NAME-measured, which
+    --profile then names. Example: `costmodel profiles calibrate`
     """
     from costmodel.measure.calibrate import calibrate as run_calibrate
     from costmodel.measure.calibrate import write_calibration
+    from costmodel.measure.calibration_file import check_file
 
     with working("measuring the GPU at hand"):
-        found = run_calibrate(profile, device=device, units=units)
-    path = write_calibration(found, out)
+        found = run_calibrate(
+            profile, device=device, units=units, before=lambda base: check_file(base, out)
+        )
+    path = None
+    try:
+        path = write_calibration(found, out)
+    finally:  # the readings are told even where the file is refused
+        _tell(found, path, as_json)
+
+
+def _tell(found: Calibration, path: Path | None, as_json: bool) -> None:
     if as_json:
-        print_json(found.as_dict() | {"file": str(path)})
+        print_json(found.as_dict() | {"file": None if path is None else str(path)})
         return
     print_table(f"{found.base}: {found.provenance['device']}", COLUMNS, table_rows(found.readings))
     for note in found.notes:
         typer.echo(f"beware: {note}")
-    typer.echo(f"{path}, in {found.seconds:.0f} s")
+    if path is not None:
+        typer.echo(f"{path}, in {found.seconds:.0f} s")
+        own = path.resolve().parent == user_folder().resolve()
+        if not own or path.stem.lower() != found.base:
+            typer.echo(f"used where it is named: --profile {path.stem if own else path}")
 
 
 def table_rows(readings: tuple[Reading, ...]) -> list[tuple[str, ...]]:

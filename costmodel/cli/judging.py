@@ -78,6 +78,8 @@ def evaluate(
         return
     from costmodel.learning.evaluate import evaluate as run_evaluate
 
+    if plot is not None:
+        plot.mkdir(parents=True, exist_ok=True)  # before the work, which a refusal would waste
     with working("ranking the held-out shapes"):
         judged = run_evaluate(runs or None, profile, model=model, physics_only=physics)
     card = judged.as_dict()
@@ -88,7 +90,6 @@ def evaluate(
             share_over_measured,
         )
 
-        plot.mkdir(parents=True, exist_ok=True)
         predicted_against_measured(judged, plot / "predicted_against_measured.png")
         share_over_measured(judged, plot / "share_over_measured.png")
         calibration_picture(judged, plot / "calibration.png")

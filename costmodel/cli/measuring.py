@@ -101,7 +101,7 @@ def collect(
     from costmodel.measure.slices import granted_units
     from costmodel.measure.worker import WorkerOptions
     from costmodel.paths import user_dir
-    from costmodel.profile import resolve_profile, slice_of
+    from costmodel.profile import part_of, resolve_profile
     from costmodel.records.groups import groups_of
     from costmodel.records.log import RunLog
     from costmodel.records.schema import problem_of, row_key
@@ -115,8 +115,7 @@ def collect(
     if units is not None:
         if cluster or scheduler is not None:
             raise typer.BadParameter("a slice is measured on one GPU, without a cluster")
-        granted = granted_units(units, device)
-        chip = chip if granted == chip.units else slice_of(chip, granted)
+        chip = part_of(chip, granted_units(units, device))
     problems = [shape.problem for shape in read_shapes(shapes)]
     frame = read_runs(have) if have else None
     known = set() if frame is None else {row_key(row) for row in frame_rows(frame)}

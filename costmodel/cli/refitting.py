@@ -21,6 +21,8 @@ def refitted(
 
     chip = load_profile(profile)
     held, training = judging_and_training(runs or None, chip)
+    if plot is not None and curve:
+        plot.mkdir(parents=True, exist_ok=True)  # before the work, which a refusal would waste
     with working("fitting") as doing:
         refits = Refits(training, held, chip, doing=doing)
         points = refits.curve() if curve else []
@@ -28,7 +30,6 @@ def refitted(
     if plot is not None and points:
         from costmodel.explain.plots import learning_curve
 
-        plot.mkdir(parents=True, exist_ok=True)
         learning_curve(points, plot / "learning_curve.png")
     if as_json:
         print_json(

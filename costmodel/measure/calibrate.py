@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,12 @@ from costmodel.config import KernelConfig
 from costmodel.errors import DeviceError, NoCandidateError, ProfileError, UnsupportedError
 from costmodel.measure.at_hand import require_chip, require_gpu
 from costmodel.measure.bench import ProblemBench, new_run_id
+from costmodel.measure.calibration_file import base_of, check_file, check_loads
 from costmodel.measure.probing import copy_bandwidth, l2_bandwidth, load_latencies
 from costmodel.predict import predict_best
 from costmodel.problem import Gemm
-from costmodel.profile import HardwareProfile, load_profile, user_folder, write_overlay
+from costmodel.profile import HardwareProfile, load_profile, write_overlay
 from costmodel.profile.keys import REACHED
-from costmodel.profile.load import read_toml
-from costmodel.profile.overlay import is_overlay
 
 COMMAND = "costmodel profiles calibrate"
 #: our reading and torch's of one figure may differ by this share
@@ -106,13 +105,15 @@ def calibrate(
     device: int = 0,
     units: int | None = None,
     workers: int | None = None,
+    before: Callable[[str], object] | None = None,
 ) -> Calibration:
     """Measure copy and L2 bandwidth, load latencies, launch floor, and rates by type.
 
     ``profile`` is the GPU at hand's by default; ``units`` takes a slice of so many
-    multiprocessors, whose stream stays torch's current one (``slices.enter``). Takes less than a
+    multiprocessors, whose stream stays torch's current one (``slices.enter``). ``before`` gets the
+    base's name once it is known, and may raise: nothing is measured yet. Takes less than a
     minute. Raises ``DeviceError`` where there is no GPU, or another chip than ``profile``, and
-    ``ProfileError`` for a GPU that no profile names.
+    ``ProfileError`` for a profile that no overlay would find again (``base_of``).
     """
     require_gpu()
     import torch
@@ -127,6 +128,9 @@ def calibrate(
     granted = enter(units, device) if units is not None else None
     facts = environment(device, granted) | {"run": new_run_id()}
     chip = _chip(profile, facts)
+    base = base_of(profile, chip)
+    if before is not None:
+        before(base)
     products, notes = rate_products(chip)
     pool = CompilePool(chip, workers)
     try:
@@ -152,21 +156,22 @@ def calibrate(
     notes += [_disagreement(reading) for reading in readings if _apart(reading)]
     provenance = _provenance(facts, stopwatch.protocol.name, units)
     seconds = time.monotonic() - begun
-    return Calibration(chip.name, tuple(readings), provenance, tuple(notes), seconds)
+    return Calibration(base, tuple(readings), provenance, tuple(notes), seconds)
 
 
 def write_calibration(found: Calibration, out: str | os.PathLike[str] | None = None) -> Path:
     """Write the overlay, by default where it takes the chip's place in the user's profiles.
 
-    Raises ``ProfileError`` rather than replace what is no calibration of this chip.
+    A profile of the user's own keeps its place: the overlay goes beside it, as
+    ``<name>-measured``. Raises ``ProfileError`` as ``check_file``, and where the overlay cannot be
+    written or does not load.
     """
-    path = Path(out) if out is not None else user_folder() / f"{found.base}.toml"
-    if path.exists():
-        there = read_toml(path, str(path))
-        if not is_overlay(there) or there["base"] != found.base:
-            raise ProfileError(f"{path} holds other figures than these of {found.base}: say --out")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_overlay(path, found.base, found.figures, found.provenance)
+    path = check_file(found.base, out)
+    try:
+        write_overlay(path, found.base, found.figures, found.provenance)
+    except OSError as error:
+        raise ProfileError(f"{path} cannot be written: {error.strerror or error}") from error
+    check_loads(path)
     return path
 
 

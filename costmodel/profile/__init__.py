@@ -4,7 +4,13 @@ from costmodel.profile.check import check_file
 from costmodel.profile.derive import slice_of
 from costmodel.profile.detect import Detection, detect, detect_profile, resolve_profile
 from costmodel.profile.hardware import Evidence, HardwareProfile
-from costmodel.profile.load import list_profiles, load_profile, readable_profiles, user_folder
+from costmodel.profile.load import (
+    list_profiles,
+    load_profile,
+    part_of,
+    readable_profiles,
+    user_folder,
+)
 from costmodel.profile.overlay import write_overlay
 from costmodel.profile.parse import Fault, parse_profile
 
@@ -19,6 +25,7 @@ __all__ = [
     "list_profiles",
     "load_profile",
     "parse_profile",
+    "part_of",
     "readable_profiles",
     "resolve_profile",
     "slice_of",

@@ -71,6 +71,22 @@ def user_folder() -> Path:
     return user_dir() / "profiles"
 
 
+def own_file(name: str) -> Path | None:
+    """The user's own file that a profile's name stands for, in any case, or None."""
+    return _user_files().get(name.strip().lower())
+
+
+def part_of(chip: HardwareProfile, units: int) -> HardwareProfile:
+    """So many units of a chip: the file of that part's name where there is one, else ``slice_of``.
+
+    All of the chip's units are the chip itself. Raises ``ProfileError`` as both do.
+    """
+    if units == chip.units:
+        return chip
+    part = slice_of(chip, units)
+    return load_profile(part.name) if part.name in list_profiles() else part
+
+
 def read_toml(file: Path | Traversable, where: str) -> dict[str, Any]:
     """A TOML file's content. Raises ``ProfileError`` that says what is wrong with the file."""
     try:

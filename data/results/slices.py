@@ -5,9 +5,9 @@
     python data/results/slices.py FOLDER --only collect --have EARLIER/*.parquet   # goes on
 
 Needs the GPU. Writes an overlay and its readings for every slice (``<profile>.toml``,
-``<profile>.json``) and the rows (``<chip>-slices-000.parquet``). All slices measure the same
-configurations, so kernels are compiled once; ``transfer.py`` judges on the rows what a model says
-of a slice that it never saw.
+``<profile>.json``) and the rows (``<chip>-slices-000.parquet``); rows of earlier calls in the same
+folder stay, and are not measured again. All slices measure the same configurations, so kernels are
+compiled once; ``transfer.py`` judges on the rows what a model says of a slice that it never saw.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from costmodel.measure.slices import granted_units
 from costmodel.measure.worker import WorkerOptions
 from costmodel.physics.estimate import estimate_columns
 from costmodel.physics.roofline import roofline
-from costmodel.profile import HardwareProfile, resolve_profile, slice_of
+from costmodel.profile import HardwareProfile, part_of, resolve_profile
 from costmodel.records.log import RunLog
-from costmodel.records.schema import row_key
+from costmodel.records.schema import KEY_COLUMNS, row_key
 from costmodel.records.store import frame_rows, read_runs, write_shards
 from costmodel.shapes import Shape, read_shapes
 from costmodel.space.candidates import candidates
@@ -136,8 +136,7 @@ def main() -> None:
     chips = {}
     for units in options.units:
         granted = granted_units(units)
-        chip = whole if granted == whole.units else slice_of(whole, granted)
-        chips[units] = chip
+        chip = chips[units] = part_of(whole, granted)
         print(f"{units} units asked, {granted} granted: {chip.name}", flush=True)
     if options.only != "collect":
         for units, chip in chips.items():
@@ -160,8 +159,11 @@ def collected(
         for shape in shapes
     }
     print(len(shapes), "shapes,", sum(map(len, tables.values())), "configurations", flush=True)
-    known = {row_key(row) for row in frame_rows(read_runs(options.have))} if options.have else set()
+    stem = f"{whole.name}-slices"
     log = RunLog(options.folder / "slices.jsonl")
+    earlier = rows_here(options.folder, stem, log)
+    have = [*options.have, *earlier]
+    known = {row_key(row) for row in frame_rows(read_runs(have))} if have else set()
     for place, (units, chip) in enumerate(chips.items()):
         shares = len(chips) - place + (0 if place else _FIRST_SHARES - 1)
         own = 1 if place else _FIRST_SHARES
@@ -177,12 +179,21 @@ def collected(
         else:
             print(chip.name, vars(report), flush=True)
     left_out: list[str] = []
-    frame = read_runs([log.path], on_problem=lambda file, problem: left_out.append(problem.reason))
-    write_shards(frame, options.folder, f"{whole.name}-slices")
+    frame = read_runs(
+        rows_here(options.folder, stem, log),
+        on_problem=lambda file, problem: left_out.append(problem.reason),
+    )
+    # a log that was kept stands in the shards too, there with rounded times
+    write_shards(frame.drop_duplicates([*KEY_COLUMNS, "run", "sequence"]), options.folder, stem)
     if left_out:  # the log keeps what the shards lack
         print(f"{len(left_out)} rows are not in the shards, the first: {left_out[0]}", flush=True)
     else:
-        log.path.unlink()
+        log.path.unlink(missing_ok=True)
+
+
+def rows_here(folder: Path, stem: str, log: RunLog) -> list[Path]:
+    """The folder's shards and its log: ``write_shards`` replaces all shards of the stem."""
+    return sorted(folder.glob(f"{stem}-*.parquet")) + ([log.path] if log.path.exists() else [])
 
 
 if __name__ == "__main__":

@@ -1,17 +1,18 @@
 """Does a model carry over to a chip that it never saw? Slices of one GPU are such chips.
 
-    python data/results/transfer.py [FOLDER] [--runs ROWS ...] [--calibrated OVERLAYS]
+    python data/results/transfer.py [FOLDER] --runs ROWS ... [--calibrated OVERLAYS]
 
 Of each slice left out, on shapes held out besides, among the configurations that were measured on
 it and on the chip whose choice is reused: the share of the best that is reached by
 
 - ``physics``: the estimate alone;
 - ``reused``: the choice of the whole chip (or the largest other slice), its fastest measured;
-- ``model``: trees fitted on all other slices' runs of other shapes;
+- ``model``: the ranker (trees and networks) fitted on all other slices' runs of other shapes;
 - ``model+N``: the same with N runs of this slice added, drawn from shapes that are not held out.
 
-Writes ``transfer_<chip>.json``. Rows come from ``data/runs`` by default; ``--calibrated`` names a
-folder of overlays by profile (``slices.py`` writes them), whose figures then count.
+Writes ``transfer_<chip>.json``. ``--runs`` names the shards that ``slices.py`` writes: rows of two
+slices or more, which ``data/runs``, the default, need not hold. ``--calibrated`` names a folder of
+overlays by profile (``slices.py`` writes these too), whose figures then count.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.config import KNOBS
+from costmodel.errors import RecordError
 from costmodel.learning.shares import shares_of, summary
 from costmodel.learning.split import heldout_shapes, training_groups
 from costmodel.learning.train import fit
@@ -118,8 +120,16 @@ def transferred(
     added: Sequence[int] = ADDED,
     draws: int = DRAWS,
 ) -> dict[str, Any]:
-    """The table, by slice left out; ``learned`` are the groups that may be learned from."""
+    """The table, by slice left out; ``learned`` are the groups that may be learned from.
+
+    Raises ``RecordError`` where there are not two slices: nothing carries over from one to none.
+    """
     known, lessons = by_device(groups, chip), by_device(learned, chip)
+    if len(known) < 2:
+        raise RecordError(
+            f"these rows are of {', '.join(known) or 'no slice'} alone, and two slices of {chip} "
+            "are needed: measure some by data/results/slices.py, and name its shards with --runs"
+        )
     held = heldout_shapes()
     table: dict[str, Any] = {}
     for device, own in known.items():
@@ -189,7 +199,10 @@ def main() -> None:
     if options.calibrated:
         use_overlays(options.calibrated)
     frame = read_runs(options.runs) if options.runs else packaged_runs()
-    table = transferred(groups_of(frame), training_groups(frame))
+    try:
+        table = transferred(groups_of(frame), training_groups(frame))
+    except RecordError as error:
+        raise SystemExit(f"transfer.py: {error}") from None
     facts = {
         name: sorted(frame[name].dropna().unique().tolist())
         for name in ("device_name", "driver", "torch", "triton", "protocol")
