@@ -497,3 +497,22 @@ def test_every_command_has_help_with_an_example():
     ):  # fmt: skip
         text = printed(*command, "--help")
         assert "Example" in text and f"costmodel {' '.join(command)}" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--winners", 3], "needs --have"),
+        (["--ranked", "--unpruned"], "give one"),
+        (["--winners", 3, "--have", "x", "--ranked"], "give one"),
+        (["--unpruned", "--configs", 10], "not of --unpruned"),
+        (["--ranked", "--kernels", 0], "--ranked takes none"),
+        (["--kernels", 0], "needs --configs"),
+        (["--seed", -1], "'--seed'"),
+    ],
+)
+def test_options_of_collect_of_which_one_would_be_ignored_are_refused(
+    monkeypatch, capsys, options, message
+):
+    status, err = failure(monkeypatch, capsys, "collect", "--shapes", "train", *options)
+    assert status == 2 and message in " ".join(err.split())
