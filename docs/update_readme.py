@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -25,6 +26,7 @@ SCORECARD = re.compile(r"<!-- scorecard -->\n.*?(?=\n!\[)", re.DOTALL)
 _OUTPUT = "<!-- example output -->\n```\n"
 LISTS = re.compile(r"<!-- lists:6 -->.*?<!-- /lists -->", re.DOTALL)
 SCORES = ROOT / "data" / "results" / "scorecard_h200-sxm.json"
+FAMILIES = ROOT / "data" / "results" / "families_h200-sxm.json"
 PRUNED = ROOT / "data" / "results" / "prune_of_lists_h200-sxm.json"
 
 #: what the page shows of other ways of choosing, where it was judged
@@ -51,6 +53,11 @@ WORDS = {
         "median, and the 90 % interval holds {coverage:.0%}. Against cuBLAS on the same shapes, "
         "ratios capped at 1.5: the best measured configuration {best:.3f} (worst {best_min:.3f}), "
         "the first choice {first:.3f} (worst {first_min:.3f}).",
+        "families": "With a shape's whole family (decode, odd, long K, ...; {families} of them, "
+        "{problems} shapes) left out of the fit, the first choice reaches {one[0]:.3f} (worst "
+        "{one[1]:.3f}), the best of 3 {three[0]:.3f} ({three[1]:.3f}), of 8 {eight[0]:.3f} "
+        "({eight[1]:.3f}); fitted on all, the same shapes {full:.3f} "
+        "([by family](data/results/families_h200-sxm.json)).",
     },
     "zh": {
         "head": "| 选择方式 | 测量个数 | 几何平均 | 第 10 百分位 | 最差 |",
@@ -68,6 +75,10 @@ WORDS = {
         "{recall:.0%};预测时间的相对误差中位数 {error:.1%},90 % 区间覆盖 {coverage:.0%}。与 cuBLAS "
         "相比(比值以 1.5 封顶):测得的最好配置 {best:.3f}(最差 {best_min:.3f}),首选 "
         "{first:.3f}(最差 {first_min:.3f})。",
+        "families": "若训练时去掉该形状所属的整个类别(decode、odd、long K 等 {families} 类,"
+        "{problems} 个形状),首选为 {one[0]:.3f}(最差 {one[1]:.3f}),前 3 个中最好 {three[0]:.3f}"
+        "({three[1]:.3f}),前 8 个 {eight[0]:.3f}({eight[1]:.3f});用全部数据训练时首选为 {full:.3f}"
+        "([各类别](data/results/families_h200-sxm.json))。",
     },
 }
 
@@ -107,7 +118,22 @@ def scorecard_table(card: dict[str, Any], language: str) -> str:
         best_min=vendor["best_measured"]["min"], first=vendor["first_choice"]["geomean"],
         first_min=vendor["first_choice"]["min"],
     )  # fmt: skip
-    return "\n".join(rows) + f"\n\n{below}\n"
+    families = json.loads(FAMILIES.read_text(encoding="utf-8"))["families_left_out"]
+    return "\n".join(rows) + f"\n\n{below}\n\n{families_sentence(families, language)}\n"
+
+
+def families_sentence(found: list[dict[str, Any]], language: str) -> str:
+    """What a model that saw no shape of a family reaches on it, over all families."""
+    problems = sum(family["problems"] for family in found)
+
+    def of(which: str, count: str) -> tuple[float, float]:
+        logs = sum(f["problems"] * math.log(f[which][count]["geomean"]) for f in found)
+        return math.exp(logs / problems), min(f[which][count]["min"] for f in found)
+
+    return WORDS[language]["families"].format(
+        families=len(found), problems=problems, one=of("top", "1"), three=of("top", "3"),
+        eight=of("top", "8"), full=of("full", "1")[0],
+    )  # fmt: skip
 
 
 def lists_sentence(found: dict[str, Any]) -> str:
