@@ -87,8 +87,8 @@ _SECOND_KERNEL_US = 3.0
 #: share of a copy's bandwidth that copying rows of odd length reaches: by hand
 _PACK_SHARE = 0.5
 #: share of the lesser of a program's steps and DRAM's traffic that does not hide behind the other:
-#: the first tiles are awaited and the last products are alone. By hand; on the training rows of the
-#: H200 the first choices at 0.15, 0.2 and 0.3 are equally good, and those at 0 worse by a hundredth
+#: the first tiles are awaited and the last products are alone. By hand; on training rows of the
+#: H200 0.1 to 0.3 choose alike, and 0 worse by 0.006 (data/results/hidden_share.py)
 _UNHIDDEN = 0.2
 #: a launch is bound by arithmetic or by memory if that alone takes at least half of its time
 _BOUND_SHARE = 0.5
@@ -280,8 +280,8 @@ def _split_us(
     # the last block reads every part of its tile alone
     last_block = fixed.block_m * fixed.block_n * 4.0 * fixed.split_k / unit_l2
     written = traffic.part_bytes / (unit_l2 * units)
-    # a second kernel finds parts behind L2's dirty lines: both ways take what a copy takes. Parts
-    # of 1 MB cost 0.5 to 1 us on an H200 (the training rows of "warp_specialized", whose K is cut)
+    # a second kernel finds parts behind L2's dirty lines: both ways take a copy's time at least,
+    # 0.5 us a megabyte on an H200, where rows say 1.1 in all (data/results/hidden_share.py)
     again = traffic.part_bytes * 2 / bandwidth
     adding = np.where(specialized, _SECOND_KERNEL_US + again, _SPLIT_US + last_block)
     # read and written once before the product starts, by loads of single elements
