@@ -34,7 +34,7 @@ from costmodel.physics.estimate import estimate
 from costmodel.predict import predict_best
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, load_profile, part_of, slice_of
-from costmodel.profile.keys import FIGURES, REACHED
+from costmodel.profile.keys import FIGURES
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -350,11 +350,15 @@ def test_a_slice_at_hand_has_its_own_calibration_or_else_a_part_of_the_chips(hom
     assert part_of(H200, 64) == slice_of(H200, 64)
 
 
-def test_a_calibrated_chip_lends_a_slice_its_rates_in_proportion(home):
+def test_a_calibrated_chip_lends_a_slice_its_rates(home):
     write_calibration(FOUND)
     part = load_profile("h200-sxm-66-units")
-    for figure in REACHED:
-        assert getattr(part, figure) == pytest.approx(FOUND.figures[figure] / 2)
+    # half of the peak with power to spare, where the whole chip reaches more
+    assert part.achievable_tflops_fp16 == pytest.approx(0.96 * 989.4 / 2)
+    assert part.achievable_tflops_fp8 == pytest.approx(0.96 * 1978.9 / 2)
+    assert part.copy_bandwidth_gb_s == FOUND.figures["copy_bandwidth_gb_s"]
+    nearly_all = load_profile("h200-sxm-128-units")
+    assert nearly_all.achievable_tflops_fp16 == FOUND.figures["achievable_tflops_fp16"]
 
 
 def test_a_profile_of_ones_own_is_not_overwritten(home, tmp_path):
@@ -494,6 +498,19 @@ def test_a_calibration_from_end_to_end(monkeypatch, home):
     assert told["provenance"]["command"] == "costmodel profiles calibrate"
     assert "protocol cold-l2-clean/1" in told["provenance"]["versions"]
     assert told["file"] == str(home / "h200-sxm.toml")
+
+
+def test_a_slice_of_a_chip_that_is_named_is_a_chip_of_its_own(home):
+    chip_of = module._chip
+    at_hand = {"device": "h200-sxm-80-units", "device_name": "NVIDIA H200"}
+    assert chip_of("h200-sxm", at_hand, 80).name == "h200-sxm-80-units"
+    own_chip(home / "lab-gpu.toml")
+    unnamed = {"device": None, "device_name": "LAB"}
+    part = chip_of("lab-gpu", unnamed, 60)
+    assert (part.name, part.units) == ("lab-gpu-60-units", 60)
+    assert base_of(part, part) == "lab-gpu-60-units"
+    with pytest.raises(DeviceError, match="not h200-sxm:"):
+        chip_of("h200-sxm", at_hand, None)
 
 
 def test_readings_are_told_even_where_the_file_is_refused(monkeypatch, tmp_path):

@@ -7,6 +7,7 @@ a B200 in pytorch/ao pull request 4002.
 
 import json
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -14,6 +15,8 @@ from typer.testing import CliRunner
 
 from costmodel.errors import ProfileError
 from costmodel.profile import detect, detect_profile, load_profile, resolve_profile, slice_of
+
+RESULTS = Path(__file__).parents[1] / "data" / "results"
 
 H200 = {
     "name": "NVIDIA H200",
@@ -127,7 +130,8 @@ def test_half_the_units_are_a_profile_of_their_own_with_half_the_rate(monkeypatc
     chip = found.profile
     assert (chip.name, chip.units) == ("h200-sxm-66-units", 66)
     assert chip.peak("fp16") == pytest.approx(989.4 / 2)
-    assert chip.achievable_tflops_fp16 == pytest.approx(790 / 2)
+    # the whole chip's power is there for half of its units
+    assert chip.achievable_tflops_fp16 == pytest.approx(0.96 * 989.4 / 2)
     assert chip.bandwidth_gb_s == 4800  # all of the memory is there
     assert "66 of 132 SMs" in found.notes[0]
     assert chip.evidence["units"].confidence == "measured"
@@ -159,6 +163,15 @@ def test_a_green_context_is_made_by_hand_since_the_device_does_not_tell():
     for name in ("h200-sxm-133-units", "h200-sxm-0-units", "h200-sxm-78-units-9of8"):
         with pytest.raises(ProfileError, match="no part of"):
             load_profile(name)
+
+
+@pytest.mark.parametrize("units", [32, 64, 80])
+def test_a_green_context_reaches_what_was_measured_in_one(units):
+    file = RESULTS / f"calibration_h200-sxm-{units}-units.json"
+    measured = json.loads(file.read_text(encoding="utf-8"))["figures"]
+    chip = slice_of(load_profile("h200-sxm"), units)
+    for figure in ("achievable_tflops_fp16", "copy_bandwidth_gb_s"):
+        assert getattr(chip, figure) == pytest.approx(measured[figure], rel=0.02), figure
 
 
 def test_a_partition_of_one_die_has_one_l2():

@@ -39,13 +39,15 @@ def test_the_features_and_their_order_are_those_that_models_are_fitted_on():
         "columns_of_c", "depth_of_k", "steps", "pipeline_fill", "bytes_in_flight",
         "step_over_latency", "stages", "step_depth", "depth_use", "ring_bytes", "loads_per_thread",
         "tall_block", "wide_block", "warps", "matrix_share", "matrix_instruction",
-        "registers_wanted", "shared_share", "occupancy", "splits", "swapped", "parts_of_epilogue",
+        "registers_wanted", "registers_held", "registers_spilled", "shared_share", "occupancy",
+        "splits", "swapped", "parts_of_epilogue",
         "sums_per_thread", "estimate_over_roofline", "compute_over_roofline",
         "memory_over_roofline", "latency_over_roofline", "epilogue_over_roofline",
         "split_over_roofline", "floor_share", "intensity_over_ridge", "roofline_us", "estimate_us",
-        "compute_us", "memory_us", "latency_us", "dram_over_compulsory", "l2_over_compulsory",
+        "compute_us", "memory_us", "latency_us", "step_us", "dram_over_compulsory",
+        "l2_over_compulsory",
         "parts_over_compulsory", "operands_over_l2", "narrowest_load", "store_width", "load_of_a",
-        "load_of_b", "whole_lines",
+        "load_of_b", "whole_lines", "divisor_of_m", "divisor_of_n", "divisor_of_k",
     ]  # fmt: skip
 
 
@@ -121,6 +123,11 @@ def test_the_matrix_holds_each_feature_in_its_column():
         # A for each of 8 columns of tiles, B for each of 8 rows
         ("l2_over_compulsory", math.log2(8 * 24576000 / (24576000 + 4000000))),
         ("parts_over_compulsory", -8.0),
+        # 1000 = 8 * 125, 2000 = 16 * 125, 4096 = 128 * 32
+        ("divisor_of_m", 3.0),
+        ("divisor_of_n", 4.0),
+        ("divisor_of_k", 7.0),
+        ("registers_spilled", 0.0),
     ],
 )
 def test_a_feature_is_what_the_hand_computes(name, expected):

@@ -1,7 +1,9 @@
 """Every command of a page that promises it is run, and prints what the page says."""
 
 import csv
+import json
 import runpy
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -48,3 +50,59 @@ def test_the_pages_table_of_winners_is_that_of_the_rows(capsys):
     rows, script = winners()
     script["summary"](rows)
     assert capsys.readouterr().out.strip() in (ROOT / "docs/model.md").read_text(encoding="utf-8")
+
+
+def measuring_page():
+    return (ROOT / "docs/measuring.md").read_text(encoding="utf-8")
+
+
+def result(name):
+    return json.loads((ROOT / "data/results" / name).read_text(encoding="utf-8"))
+
+
+def test_two_gpus_measure_as_the_page_says():
+    found = result("two_gpus_h200-sxm.json")
+    one, two, killed = (found["runs"][name] for name in ("one", "two", "two_killed"))
+    assert found["row_sets_equal"] and one["rows"] == two["rows"] == killed["rows"] == 4800
+    assert killed["killed_workers"] == 1 and killed["processes"] == 3
+    assert [run["measured_twice"] for run in (one, two, killed)] == [0, 0, 0]
+    assert found["speed_up"] == pytest.approx(
+        one["measuring_seconds"] / two["measuring_seconds"], abs=1e-3
+    )
+    for figure in ("45.4 s", "22.8 s", f"{found['speed_up']:.2f} times", "27.2 s"):
+        assert figure in measuring_page()
+
+
+def test_the_readings_of_a_calibration_are_those_on_the_page():
+    chip = result("calibration_error_h200-sxm.json")["h200-sxm"]["ours_over_torch"]
+    short = {"copy_bandwidth_gb_s": "copy"}
+    for figure, ratio in chip.items():
+        name = short.get(figure, figure.removeprefix("achievable_tflops_"))
+        assert f"{name} {ratio:.3f}" in measuring_page()
+
+
+def test_the_guide_tells_what_our_prune_reached_beside_a_full_search():
+    with (ROOT / "data/results/triton_prune_nvidia-h200.csv").open(encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    shares = [float(row["fraction"]) for row in rows]
+    worst = min(rows, key=lambda row: float(row["fraction"]))
+    full, ours = (sum(float(row[f"{x}_tuning_s"]) for row in rows) for x in ("full", "pruned"))
+    assert len(rows) == 20 and all(int(row["pruned_measured"]) <= 6 for row in rows)
+    guide = (ROOT / "docs/guide.md").read_text(encoding="utf-8")
+    assert f"reached {statistics.geometric_mean(shares):.3f} of its own full search's" in guide
+    size = "x".join(worst[side] for side in "mnk")
+    assert f"{min(shares):.3f} at worst ({size}; " in guide
+    assert f"{ours:.1f} s of tuning for {full:.1f} s" in guide
+
+
+def test_the_page_of_logs_tells_what_was_learned_from_a_tuning_that_was_heard():
+    found = result("autotune_log.json")
+    first = found["first_choice"]
+    assert (found["rows"], found["shapes"], found["kernel"]) == (1596, 57, "triton/gemm")
+    page = " ".join((ROOT / "docs/log-format.md").read_text(encoding="utf-8").split())
+    model, physics = first["model"], first["physics"]
+    told = (
+        f"reached {model['geomean']:.3f} of the best ({model['min']:.3f} at worst), the "
+        f"estimate's alone {physics['geomean']:.3f} ({physics['min']:.3f})"
+    )
+    assert told in page

@@ -23,7 +23,7 @@ from costmodel.physics.estimate import (
     sustained,
 )
 from costmodel.physics.roofline import peak_of, rate_of, roofline
-from costmodel.physics.traffic import line_shares, traffic_columns
+from costmodel.physics.traffic import line_shares, load_shares, traffic_columns
 from costmodel.physics.waves import wave_columns
 from costmodel.predict import predict_best
 from costmodel.problem import Gemm
@@ -362,9 +362,26 @@ def test_a_shallow_pipeline_waits_for_latency(round_constants):
 
 
 def test_loads_too_narrow_for_the_asynchronous_copy_have_one_buffer(round_constants):
-    # K = 6399: rows of an odd number of elements, loads of 2 bytes; nothing overlaps
+    # K = 6399: rows of an odd number of elements, loads of 2 bytes; nothing overlaps, and they
+    # move 16 bytes a clock where L2 would give 32
     found = estimate(Gemm(1280, 1280, 6399), TILE, ROUND)
-    assert found.latency_us == pytest.approx(100 * (1.0 + 1.024 + 2.097152) + 3.0)
+    assert found.latency_us == pytest.approx(100 * (1.0 + 2 * 1.024 + 2.097152) + 3.0)
+
+
+@pytest.mark.parametrize(
+    ("template", "n", "shares"),
+    [
+        ("tile", 4096, (80 / 64, 80 / 64)),  # words of 16 bytes: 64 a clock
+        ("tile", 1500, (80 / 64, 80 / 32)),  # rows of 3,000 bytes: words of 8
+        ("split_k", 1502, (80 / 64, 80 / 16)),
+        ("tile", 1501, (80 / 64, 80 / 16)),  # of 2: no slower than those of 4
+        ("persistent_tma", 4096, (1.0, 1.0)),
+    ],
+)
+def test_narrow_words_by_pointers_take_longer_than_l2(template, n, shares):
+    table = ConfigTable.of(KernelConfig(template, 64, 64, 64, num_warps=4, num_stages=4))
+    found = load_shares(Gemm(512, n, 4096, layout="nn"), table, H200, 80.0)
+    assert [float(share[0]) for share in found] == list(shares)
 
 
 def test_a_long_thin_product_takes_what_dram_needs(round_constants):

@@ -70,8 +70,8 @@ def test_each_shipped_set_says_where_a_shape_comes_from_and_names_no_problem_twi
     assert {shape.problem.batch for shape in shapes} == {1}
 
 
-def test_110_shapes_are_held_out_and_1040_are_for_training():
-    assert (len(read_shapes("heldout")), len(read_shapes("train"))) == (110, 1040)
+def test_110_shapes_are_held_out_and_1080_are_for_training():
+    assert (len(read_shapes("heldout")), len(read_shapes("train"))) == (110, 1080)
 
 
 def test_every_held_out_family_is_trained_on():

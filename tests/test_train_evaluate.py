@@ -253,7 +253,7 @@ def test_a_model_trained_on_20_shapes_is_written_loads_and_says_what_it_saw(
     manifest = loaded.manifest
     assert (manifest["problems"], manifest["seeds"]) == (learned, [0])
     assert (manifest["devices"], manifest["architectures"]) == (["h200-sxm"], ["hopper"])
-    assert manifest["rows"] == report.rows > 500
+    assert manifest["rows"] == report.rows > 250
     assert manifest["parameters"]["max_iter"] == 10
     assert 0 < manifest["scores"]["cv_top1_min"] <= manifest["scores"]["cv_top1_geomean"] <= 1
     assert loaded.low < loaded.high
@@ -324,12 +324,17 @@ def test_a_share_is_the_best_time_over_the_best_of_the_first_k():
 
 
 def test_the_best_is_the_fastest_of_those_measured_again():
-    # 8 us was measured once; of those measured again 10 is the least
-    found = group([8.0, 12.0, 10.0], [False, True, True])
+    # 9.6 us was measured once; of those measured again 10 is the least
+    found = group([9.6, 12.0, 10.0], [False, True, True])
     assert best_row(found) == 2
-    assert best_row(group([8.0, 12.0, 10.0])) == 0
-    # choosing the one of 8 us is no better than the best
+    assert best_row(group([9.6, 12.0, 10.0])) == 0
+    # choosing the one of 9.6 us is no better than the best
     assert shares_of(found, np.array([0, 1, 2]))[0] == 1.0
+
+
+def test_what_two_logs_both_hold_is_no_winner():
+    # the second row was measured twice by chance: 20 us are not the best of 10 and 20
+    assert best_row(group([10.0, 20.0, 30.0], [False, True, False])) == 0
 
 
 def test_a_summary_is_geometric_mean_tenth_percentile_and_minimum():

@@ -39,6 +39,10 @@ def collect(
             help="Share of all kernels to sample from where that suffices.",
         ),
     ] = 1.0,
+    draws: Annotated[
+        int,
+        typer.Option(min=1, help="Different shares of kernels; each shape takes one of them."),
+    ] = 1,
     unpruned: Annotated[
         bool,
         typer.Option("--unpruned", help="Every candidate, also those that the model would prune."),
@@ -127,7 +131,7 @@ def collect(
     elif unpruned:
         jobs = [whole_job(problem, chip) for problem in problems]
     else:
-        jobs = [sample_job(problem, chip, configs, seed, kernels) for problem in problems]
+        jobs = [sample_job(problem, chip, configs, seed, kernels, draws) for problem in problems]
     path = log or user_dir() / "log.jsonl"
     total = sum(len(job.configs) for job in jobs)
     console = Console(stderr=True)

@@ -19,8 +19,8 @@ Column = NDArray[np.float64]
 Matrices = list[NDArray[np.float32]]
 
 #: layers of each network: the first sees all rows, and is small to be quick
-HIDDEN = ((64, 64, 64), (128, 128, 128), (128, 128, 128), (128, 128, 128))
-EPOCHS = 30
+HIDDEN = ((64, 64, 64), (256, 256, 256), (256, 256, 256))
+EPOCHS = 60
 #: how often an error counts once its shape's mean is taken out
 _WITHIN = 3.0
 #: shapes of a step, and rows of each at most

@@ -25,7 +25,7 @@ from costmodel.measure.calibration_file import base_of, check_file, check_loads
 from costmodel.measure.probing import copy_bandwidth, l2_bandwidth, load_latencies
 from costmodel.predict import predict_best
 from costmodel.problem import Gemm
-from costmodel.profile import HardwareProfile, load_profile, write_overlay
+from costmodel.profile import HardwareProfile, load_profile, part_of, write_overlay
 from costmodel.profile.keys import REACHED
 
 COMMAND = "costmodel profiles calibrate"
@@ -127,8 +127,8 @@ def calibrate(
     torch.cuda.set_device(device)
     granted = enter(units, device) if units is not None else None
     facts = environment(device, granted) | {"run": new_run_id()}
-    chip = _chip(profile, facts)
-    base = base_of(profile, chip)
+    chip = _chip(profile, facts, granted)
+    base = base_of(profile if granted is None else chip, chip)
     if before is not None:
         before(base)
     products, notes = rate_products(chip)
@@ -256,10 +256,13 @@ def _most(rates: Sequence[float | None]) -> float | None:
 
 
 def _chip(
-    profile: str | os.PathLike[str] | HardwareProfile | None, facts: dict[str, Any]
-) -> HardwareProfile:
+    profile: str | os.PathLike[str] | HardwareProfile | None, facts: dict[str, Any],
+    granted: int | None,
+) -> HardwareProfile:  # fmt: skip
+    """What is calibrated: a slice of ``granted`` units is a chip of its own."""
     if profile is not None:
         chip = load_profile(profile)
+        chip = chip if granted is None else part_of(chip, granted)
         require_chip(facts, chip)
         return chip
     if facts["device"] is None:

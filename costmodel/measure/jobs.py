@@ -27,20 +27,24 @@ class Job:
 
 
 def sample_job(
-    problem: Gemm, profile: HardwareProfile, count: int | None, seed: int, kernels: float = 1.0
-) -> Job:
+    problem: Gemm, profile: HardwareProfile, count: int | None, seed: int, kernels: float = 1.0,
+    draws: int = 1,
+) -> Job:  # fmt: skip
     """A job of ``count`` legal configurations drawn without replacement, all where count is None.
 
     Half of them lie along the order of the physics estimate, dense at its top, where choices are
     made, and ever thinner below; half are drawn evenly. ``kernels`` is the share of all kernels
     that the draw is from, the same ones for every problem, and more where those would not fill
-    ``count``: most of a collection's time is compiling. The draw depends on the seed and the
-    problem alone, so that a collection resumes on the same.
+    ``count``: most of a collection's time is compiling. ``draws`` is how many such shares there
+    are, of which each problem takes one by its sizes: a model errs most on kernels it saw nothing
+    of. The draw depends on the seed and the problem alone, so that a collection resumes on the
+    same.
     """
     legal, _ = prune(problem, candidates(problem, profile), profile)
     if count is None or count >= len(legal):
         return Job(problem, tuple(legal))
-    draw = _kernel_draw(legal, seed)
+    of_draws = (problem.m + 31 * problem.n + 961 * problem.k) % draws
+    draw = _kernel_draw(legal, seed + 1_000_003 * of_draws)
     enough = float(np.partition(draw, count - 1)[count - 1])
     legal = legal[np.flatnonzero(draw <= max(kernels, enough))]
     if count >= len(legal):

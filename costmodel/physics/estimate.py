@@ -23,6 +23,7 @@ from costmodel.physics.traffic import (
     TrafficColumns,
     beyond_l2_us,
     line_shares,
+    load_shares,
     traffic_columns,
 )
 from costmodel.physics.waves import WaveColumns, slots_of, waves_in
@@ -194,8 +195,9 @@ def price(problem: Gemm | Sizes, fixed: FixedColumns, profile: HardwareProfile) 
     sharing = np.maximum(np.minimum(sharing, fixed.slots / profile.units), 1)
     compute_step = sharing * fixed.alone_us
     a_lines, b_lines = line_shares(problem, fixed, profile)
-    step_bytes = _moved_rows(fixed, fixed.block_m, problem.m) * a_lines
-    step_bytes = step_bytes + _moved_rows(fixed, fixed.block_n, problem.n) * b_lines
+    a_loads, b_loads = load_shares(problem, fixed, profile, _L2_BYTES_PER_CLOCK)
+    step_bytes = _moved_rows(fixed, fixed.block_m, problem.m) * np.maximum(a_lines, a_loads)
+    step_bytes += _moved_rows(fixed, fixed.block_n, problem.n) * np.maximum(b_lines, b_loads)
     step_bytes = step_bytes * fixed.block_k * problem.element_bytes
     l2_step = sharing * step_bytes / (_L2_BYTES_PER_CLOCK * clock_mhz)
     missed = np.minimum(traffic.dram_bytes / np.maximum(traffic.l2_bytes, 1.0), 1.0)

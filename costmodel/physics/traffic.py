@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from costmodel.physics.fixed import Knobs
 from costmodel.physics.roofline import copy_bandwidth_gb_s
-from costmodel.physics.sizes import Sizes
+from costmodel.physics.sizes import Sizes, one_of
 from costmodel.physics.waves import WaveColumns
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
+from costmodel.resources.footprint import load_bytes
 
 Column = NDArray[np.float64]
 
@@ -21,6 +22,12 @@ _SMALLEST_L2_BYTES = 4 * 2**20
 _LINE_BYTES = 128  # assumed where a profile does not know it
 _MOST_LINES = 2.0  # shorter runs than half a line were not measured apart
 _PART_BYTES = 4  # split-K's partial sums are fp32
+#: words a clock and unit that pointers load, each as wide as its row's alignment allows. Of the
+#: training rows of an H200 that fill it twice, one in a hundred moves 48 bytes a clock with words
+#: of 16 bytes, 24 with words of 8, 13 of 4, and 14 of 2, which no asynchronous copy takes
+#: (data/results/narrow_loads.py): these are what whole runs reach, starts and ends and all
+_WORDS_PER_CLOCK = 4.0
+_NARROWEST_BYTES_PER_CLOCK = 16.0
 _ROW_BYTES = 16  # the copy engine's rows are multiples of it (CUDA driver API)
 
 
@@ -59,6 +66,24 @@ def line_shares(
         share = np.clip(line / np.maximum(run, 1), 1.0, _MOST_LINES)
         by_pointer = table.is_template("tile") | table.is_template("split_k")
         shares.append(np.where(by_pointer, share, 1.0))
+    return shares[0], shares[1]
+
+
+def load_shares(
+    problem: Gemm | Sizes, table: Knobs, profile: HardwareProfile, l2_bytes_per_clock: float
+) -> tuple[Column, Column]:
+    """How much longer loads of A and of B by pointers take than L2 does, by their words' width.
+
+    A unit starts so many of a warp's loads a clock, however many bytes each brings. A chip whose
+    engines move whole blocks between named memories has no such words.
+    """
+    by_pointer = table.is_template("tile") | table.is_template("split_k")
+    by_pointer &= profile.block_memory is None
+    shares = []
+    for operand in "ab":
+        width = load_bytes(one_of(problem), table, operand)
+        rate = np.maximum(_WORDS_PER_CLOCK * width, _NARROWEST_BYTES_PER_CLOCK)
+        shares.append(np.where(by_pointer, np.maximum(l2_bytes_per_clock / rate, 1.0), 1.0))
     return shares[0], shares[1]
 
 

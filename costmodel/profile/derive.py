@@ -22,6 +22,13 @@ _WHOLE_MEMORY = 0.9
 #: memory of a MIG slice comes in eighths, each with an eighth of the bandwidth (NVIDIA MIG user
 #: guide, memory slices)
 _MEMORY_SLICES = 8
+#: share of its peak that a part of a chip holds where the whole chip's power is there for it:
+#: 0.948, 0.964 and 0.966 on 80, 64 and 32 units of an H200, whose 132 hold 0.82 to 0.84
+#: (data/results/calibration_h200-sxm*.json)
+_WITH_POWER_TO_SPARE = 0.96
+#: bytes a clock that one unit can copy, read and written: 32 units of an H200 copy 3,067 GB/s, 64
+#: as much as all 132 (the same files)
+_UNIT_COPY_BYTES_PER_CLOCK = 48.0
 #: how NVIDIA's driver names a slice: "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
 _SLICE = " MIG "
 
@@ -135,7 +142,9 @@ def slice_of(profile: HardwareProfile, units: int, memory_share: float = 1.0) ->
     """A part of a chip: so many of its units, and a share of its memory's bandwidth.
 
     For a MIG slice, a partition, or a CUDA green context, which reports the whole device's units.
-    Rates follow the units, bandwidths the share; L2 and memory size stay. The name says which
+    Peaks follow the units, bandwidths the share; L2 and memory size stay. A part with all of the
+    memory is taken to be alone on the chip: it has the whole chip's power, and copies what its
+    units can. The name says which
     part, since what was measured on the whole chip is not measured on it, and ``load_profile``
     takes it: "h200-sxm-78-units", "h200-sxm-16-units-1of8". Raises ``ProfileError`` where the
     chip has no such part.
@@ -149,7 +158,9 @@ def slice_of(profile: HardwareProfile, units: int, memory_share: float = 1.0) ->
     chip = _with_units(profile, units)
     source = f"In proportion: a part of {profile.name} with {eighths}/8 of its memory."
     changes: dict[str, Any] = {}
-    if eighths < _MEMORY_SLICES:
+    if eighths == _MEMORY_SLICES:
+        changes |= _alone(profile, chip)
+    else:
         for name in ("bandwidth_gb_s", "copy_bandwidth_gb_s"):
             value = getattr(profile, name)
             if value is not None:
@@ -162,6 +173,21 @@ def slice_of(profile: HardwareProfile, units: int, memory_share: float = 1.0) ->
         chip, **changes, name=_part_name(profile.name, units, eighths), device_names=(),
         evidence={**chip.evidence, **new},
     )  # fmt: skip
+
+
+def _alone(whole: HardwareProfile, part: HardwareProfile) -> dict[str, float]:
+    """What a part reaches that has the whole chip's power and memory to itself."""
+    changes = {}
+    for name, types in REACHED.items():
+        reached = getattr(whole, name)
+        peak = next((part.peak_tflops[t] for t in types if t in part.peak_tflops), None)
+        if reached is not None and peak is not None:
+            changes[name] = min(reached, max(peak * _WITH_POWER_TO_SPARE, getattr(part, name)))
+    clock_mhz = whole.boost_clock_mhz or whole.peak_clock_mhz
+    if whole.copy_bandwidth_gb_s is not None and clock_mhz is not None:
+        own = part.units * _UNIT_COPY_BYTES_PER_CLOCK * clock_mhz / 1e3
+        changes["copy_bandwidth_gb_s"] = min(whole.copy_bandwidth_gb_s, own)
+    return changes
 
 
 def _with_units(profile: HardwareProfile, units: int, clock_share: float = 1.0) -> HardwareProfile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,12 +36,24 @@ class Network:
 
     def predict(self, rows: Matrix) -> NDArray[np.float64]:
         """One number for each row of [rows, features]."""
-        values = np.minimum(np.maximum(rows, self.low), self.high)
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            values = values @ weight
+        across, biases = self._across
+        values = np.minimum(np.maximum(rows.T, self.low[:, None]), self.high[:, None])
+        for weight, bias in zip(across[:-1], biases[:-1], strict=True):
+            values = weight @ values
             values += bias
             np.maximum(values, 0, out=values)
-        return np.asarray(values @ self.weights[-1] + self.biases[-1], dtype=np.float64)[:, 0]
+        said: NDArray[np.float64] = (across[-1] @ values + biases[-1])[0].astype(np.float64)
+        return said
+
+    @cached_property
+    def _across(self) -> tuple[list[Matrix], list[Matrix]]:
+        """Weights [outputs, inputs] and biases [outputs, 1].
+
+        Few rows go through wide layers, and a product of matrices is the quicker the longer its
+        left side: 22 us for 36 where 16 rows meet 256 by 256 on one core.
+        """
+        across = [np.ascontiguousarray(weight.T) for weight in self.weights]
+        return across, [bias[:, None] for bias in self.biases]
 
     def arrays(self, number: int) -> dict[str, NDArray[Any]]:
         """The arrays to store of the network of this number."""

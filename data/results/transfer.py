@@ -45,10 +45,15 @@ from costmodel.records.store import packaged_runs, read_runs
 CHIP = "h200-sxm"
 ADDED = (50, 200, 1000)
 #: draws of the added runs, whose shares are taken together
-DRAWS = 3
+DRAWS = 1
 #: first choices whose best counts: the places of 1 and 3 in ``shares.TOPS``
 _TOPS = {"top1": 0, "top3": 1}
 _SEEDS = (0,)
+_WORDS = {
+    "physics": "physics alone",
+    "reused": "the best of {source} multiprocessors, reused",
+    "model": "model fitted on the other slices",
+}
 
 Order = NDArray[np.int64]
 
@@ -119,8 +124,11 @@ def transferred(
     chip: str = CHIP,
     added: Sequence[int] = ADDED,
     draws: int = DRAWS,
+    left_out: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """The table, by slice left out; ``learned`` are the groups that may be learned from.
+
+    ``left_out`` names the slices to leave out, each in its turn; all by default.
 
     Raises ``RecordError`` where there are not two slices: nothing carries over from one to none.
     """
@@ -133,6 +141,8 @@ def transferred(
     held = heldout_shapes()
     table: dict[str, Any] = {}
     for device, own in known.items():
+        if left_out and device not in left_out:
+            continue
         reference = next(name for name in known if name != device)
         elsewhere = {group.problem: group for group in known[reference]}
         tested = [
@@ -195,12 +205,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", default=Path(__file__).parent)
     parser.add_argument("--runs", type=Path, nargs="+", help="logs or shards; the shipped runs")
     parser.add_argument("--calibrated", type=Path, help="folder of overlays by profile")
+    parser.add_argument("--left-out", nargs="+", help="slices to leave out; the file keeps others")
     options = parser.parse_args()
     if options.calibrated:
         use_overlays(options.calibrated)
     frame = read_runs(options.runs) if options.runs else packaged_runs()
     try:
-        table = transferred(groups_of(frame), training_groups(frame))
+        table = transferred(groups_of(frame), training_groups(frame), left_out=options.left_out)
     except RecordError as error:
         raise SystemExit(f"transfer.py: {error}") from None
     facts = {
@@ -209,30 +220,41 @@ def main() -> None:
     }
     found = {
         "chip": CHIP,
-        "profiles": "calibrated" if options.calibrated else "in proportion",
+        "profiles": "calibrated" if options.calibrated else "derived",
         "draws": DRAWS,
         "slices": table,
         "runs": facts | {"rows": len(frame)},
     }
     options.folder.mkdir(parents=True, exist_ok=True)
     path = options.folder / f"transfer_{CHIP}.json"
+    if options.left_out and path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        if before | {"slices": {}} == found | {"slices": {}}:
+            found["slices"] = before["slices"] | table
     path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    printed(table)
+    print("\n".join(page_table(found["slices"])))
     print(path)
 
 
-def printed(table: dict[str, Any]) -> None:
-    """One line a slice and way: geometric mean, tenth percentile and least, of 1 and of 3."""
-    print(
-        f"{'left out':24s} {'shapes':>6s} {'way':12s} {'top 1: mean p10 min':>22s} {'top 3':>20s}"
-    )
-    for device, entry in table.items():
+def page_table(table: dict[str, Any]) -> list[str]:
+    """Lines of the page's table: geometric mean, tenth percentile and least share."""
+    lines = [
+        "| slice | chosen by | first choice: mean, 10th percentile, worst | best of 3 |",
+        "|---|---|---|---|",
+    ]
+    for entry in sorted(table.values(), key=lambda entry: -entry["units"]):
+        units = entry["units"]
         for way, tops in entry["ways"].items():
             figures = (
-                " ".join(f"{tops[name][key]:6.3f}" for key in ("geomean", "p10", "min"))
+                ", ".join(f"{tops[name][key]:.3f}" for key in ("geomean", "p10", "min"))
                 for name in _TOPS
             )
-            print(f"{device:24s} {entry['shapes']:6d} {way:12s} ", "   ".join(figures))
+            words = _WORDS[way.partition("+")[0]].format(
+                source=load_profile(entry["reused_from"]).units
+            )
+            words += f", {way.partition('+')[2]} runs of the slice added" if "+" in way else ""
+            lines.append(f"| {units} | {words} | {' | '.join(figures)} |")
+    return lines
 
 
 if __name__ == "__main__":

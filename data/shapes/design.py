@@ -18,12 +18,14 @@ SEED = 20261129
 TRAIN, HELDOUT = 340, 48
 #: a second round, of the families that a model fitted on the first missed by most
 MORE, MORE_FAMILIES = 200, ("odd", "unaligned", "skinny", "odd", "prefill")
-#: a third round, of every type and layout: 1,040 shapes to train on and 110 held out in all
+#: a third round, of every type and layout: 1,040 shapes to train on and 110 held out
 WIDER_TRAIN, WIDER_HELDOUT = 500, 62
 WIDER_FAMILIES = (
     "decode", "narrow", "prefill", "long_k", "odd", "skinny", "wave_edge", "unaligned", "cube",
     "flat", "narrow", "prefill", "spread", "odd",
 )  # fmt: skip
+#: a fourth round, for training: rows that are no multiple of 16 bytes, and so load words of 4 or 8
+WORDS_TRAIN, WORDS_FAMILIES = 40, ("words",)
 #: longest product, in FLOP: 1.5 ms at the H200's rate, so that a configuration stays cheap
 LARGEST_FLOP = 1.2e12
 #: exhaustive measuring times every slow configuration too
@@ -84,6 +86,13 @@ def draw(family: str, rng: np.random.Generator) -> tuple[int, int, int]:
         rows = -(-132 * int(rng.integers(1, 4)) // columns)
         extra = int(rng.choice([0, 8, 64]))
         return 128 * rows + extra, tile * columns, step(log_uniform(rng, 512, 8192), 64)
+    if family == "words":
+        width = int(rng.choice([2, 4, 4, 4]))
+        n = width * (log_uniform(rng, 96, 4096) // width | 1)
+        k = step(log_uniform(rng, 256, 8192), 64)
+        if rng.random() < 0.3:
+            k = width * (k // width | 1)
+        return step(log_uniform(rng, 32, 4096), 4), n, k
     if family == "unaligned":
         return tuple(8 * (log_uniform(rng, 8, 512) | 1) for _ in range(3))  # type: ignore[return-value]
     return tuple(step(log_uniform(rng, 16, 12288), 16) for _ in range(3))  # type: ignore[return-value]
@@ -181,6 +190,10 @@ def main() -> None:
     known = [(r["m"], r["n"], r["k"]) for r in train]
     train += pick(
         WIDER_TRAIN, known, apart, LARGEST_HELDOUT_FLOP, rng, public, WIDER_FAMILIES, any_kind
+    )
+    known += [(r["m"], r["n"], r["k"]) for r in train[len(known) :]]
+    train += pick(
+        WORDS_TRAIN, known, apart, LARGEST_HELDOUT_FLOP / 3, rng, [], WORDS_FAMILIES, any_kind
     )
     write("heldout.csv", heldout)
     write("train.csv", train)

@@ -52,6 +52,18 @@ def registers_wanted(c: FixedContext) -> Column:
 
 
 @fixed_feature
+def registers_held(c: FixedContext) -> Column:
+    """Registers a thread that the kernel gets, as log2."""
+    return log2(c.physics.registers.allocated)
+
+
+@fixed_feature
+def registers_spilled(c: FixedContext) -> Column:
+    """log2 of one more than the registers a thread that do not fit."""
+    return log2(1.0 + c.physics.registers.spilled)
+
+
+@fixed_feature
 def shared_share(c: FixedContext) -> Column:
     """Shared memory of a block over the limit."""
     return c.physics.footprint.shared_bytes / c.profile.shared_per_block_bytes

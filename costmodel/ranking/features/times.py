@@ -85,3 +85,9 @@ def memory_us(c: Context) -> Column:
 def latency_us(c: Context) -> Column:
     """log2 of the uncovered load latency in microseconds."""
     return log2(c.physics.latency_us)
+
+
+@feature
+def step_us(c: Context) -> Column:
+    """log2 of one K step in microseconds."""
+    return log2(c.physics.step_us)

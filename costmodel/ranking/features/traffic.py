@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from costmodel.physics.sizes import one_of
@@ -74,3 +76,27 @@ def whole_lines(c: Context) -> Column:
     """1 where K's bytes are whole lines of 128."""
     whole = np.equal(c.problem.k * c.problem.element_bytes % 128, 0)
     return np.broadcast_to(whole.astype(np.float64), len(c.table))
+
+
+def _divisor(c: Context, size: Any) -> Column:
+    """log2 of the largest power of two, up to 128, that divides a size."""
+    whole = np.asarray(size).astype(np.int64)
+    return np.broadcast_to(log2(np.minimum(whole & -whole, 128)), len(c.table))
+
+
+@feature
+def divisor_of_m(c: Context) -> Column:
+    """log2 of the largest power of two, up to 128, that divides M."""
+    return _divisor(c, c.problem.m)
+
+
+@feature
+def divisor_of_n(c: Context) -> Column:
+    """log2 of the largest power of two, up to 128, that divides N."""
+    return _divisor(c, c.problem.n)
+
+
+@feature
+def divisor_of_k(c: Context) -> Column:
+    """log2 of the largest power of two, up to 128, that divides K."""
+    return _divisor(c, c.problem.k)
