@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -33,7 +34,7 @@ from costmodel.measure.timing import Protocol, Timing
 from costmodel.physics.estimate import estimate
 from costmodel.predict import predict_best
 from costmodel.problem import Gemm
-from costmodel.profile import HardwareProfile, load_profile, part_of, slice_of
+from costmodel.profile import HardwareProfile, load_profile, part_of, slice_of, write_overlay
 from costmodel.profile.keys import FIGURES
 
 torch = pytest.importorskip("torch")
@@ -274,6 +275,7 @@ RUN = {
     "device": "NVIDIA H200, 132 multiprocessors", "versions": "torch 2.11.0", "date": "2026-11-30",
     "command": "costmodel profiles calibrate",
 }  # fmt: skip
+RESULTS = Path(__file__).parents[1] / "data" / "results"
 READINGS = (
     Reading("launch_floor_us", "us", None, 2.31234),
     Reading("copy_bandwidth_gb_s", "GB/s", 4800.0, 4100.0, 4150.0),
@@ -355,10 +357,25 @@ def test_a_calibrated_chip_lends_a_slice_its_rates(home):
     part = load_profile("h200-sxm-66-units")
     # half of the peak with power to spare, where the whole chip reaches more
     assert part.achievable_tflops_fp16 == pytest.approx(0.96 * 989.4 / 2)
-    assert part.achievable_tflops_fp8 == pytest.approx(0.96 * 1978.9 / 2)
+    assert part.achievable_tflops_fp8 == pytest.approx(0.94 * 1978.9 / 2)
+    # power does not limit int8: half of what the chip reaches
+    assert part.achievable_tflops_int8 == pytest.approx(FOUND.figures["achievable_tflops_int8"] / 2)
     assert part.copy_bandwidth_gb_s == FOUND.figures["copy_bandwidth_gb_s"]
     nearly_all = load_profile("h200-sxm-128-units")
     assert nearly_all.achievable_tflops_fp16 == FOUND.figures["achievable_tflops_fp16"]
+
+
+@pytest.mark.parametrize("units", [32, 64, 80])
+def test_a_slice_of_a_calibrated_chip_reaches_what_was_measured_on_it(home, units):
+    def read(name):
+        return json.loads((RESULTS / f"calibration_{name}.json").read_text(encoding="utf-8"))
+
+    whole, part = read("h200-sxm"), read(f"h200-sxm-{units}-units")
+    write_overlay(home / "h200-sxm.toml", "h200-sxm", whole["figures"], whole["provenance"])
+    chip = load_profile(f"h200-sxm-{units}-units")
+    for figure, measured in part["figures"].items():
+        off = {"achievable_tflops_int8": 0.1, "launch_floor_us": 0.12}.get(figure, 0.03)
+        assert getattr(chip, figure) == pytest.approx(measured, rel=off), figure
 
 
 def test_a_profile_of_ones_own_is_not_overwritten(home, tmp_path):

@@ -308,6 +308,24 @@ def test_few_kernels_are_shared_by_problems_and_fill_the_sample():
     assert kernels(few) < 0.7 * kernels(many)
 
 
+def test_draws_are_as_many_and_each_shape_takes_one():
+    # of whole kernels: "tile" alone, whose kernels the cut leaves to the draw
+    sizes = [Gemm(256 * m, 256 * n, 1024) for m in (2, 4, 8) for n in (2, 4, 8)]
+    one = {
+        frozenset(c for c in sample_job(p, H200, 20, 1, 0.0, draws=1).configs if c.split_k == 1)
+        for p in sizes
+    }
+    many = {
+        frozenset(c for c in sample_job(p, H200, 20, 1, 0.0, draws=9).configs if c.split_k == 1)
+        for p in sizes
+    }
+    kernels = [len(frozenset().union(*some)) for some in (one, many)]
+    assert kernels[1] > 2 * kernels[0]
+    problem = sizes[0]
+    job = sample_job(problem, H200, 20, 1, 0.0, draws=9)
+    assert job == sample_job(problem, H200, 20, 1, 0.0, draws=9)
+
+
 def test_ranked_are_the_first_of_the_prediction():
     first = [row.config for row in predict_best(ONE, H200, use_measured=False).ranking][:5]
     assert ranked_job(ONE, H200, 5) == Job(ONE, tuple(first))

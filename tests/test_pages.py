@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from costmodel.learning.networks import HIDDEN
+from costmodel.learning.train import PARAMETERS
+from costmodel.ranking.features import FEATURES, FIXED
+from costmodel.ranking.ranker import FOR_NETWORKS, FOR_TREES
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -106,3 +111,20 @@ def test_the_page_of_logs_tells_what_was_learned_from_a_tuning_that_was_heard():
         f"estimate's alone {physics['geomean']:.3f} ({physics['min']:.3f})"
     )
     assert told in page
+
+
+def test_the_page_of_the_model_tells_its_sizes():
+    page = " ".join((ROOT / "docs/model.md").read_text(encoding="utf-8").split())
+    assert f"-> features {len(FEATURES)} ratios" in page
+    assert f"{len(FIXED)} of the {len(FEATURES)} features" in page
+    assert f"two larger ones on its best {FOR_NETWORKS}, trees on the best {FOR_TREES}" in page
+    assert f"picks {FOR_NETWORKS}; the others pick {FOR_TREES} of these" in page
+    trees = f"{PARAMETERS['max_iter']} trees of {PARAMETERS['max_leaf_nodes']} leaves"
+    assert trees in page and HIDDEN == ((64,) * 3, (256,) * 3, (256,) * 3)
+    assert "three networks (three layers of 256, and of 64 in the first)" in page
+
+
+def test_the_errors_before_and_after_a_calibration_are_those_on_the_page():
+    for entry in result("calibration_error_h200-sxm.json").values():
+        before, after = (100 * entry[f"median_error_{when}"] for when in ("before", "after"))
+        assert f"{before:.1f} and {after:.1f} %" in measuring_page()

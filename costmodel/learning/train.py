@@ -51,7 +51,7 @@ PARAMETERS: dict[str, Any] = {
 }
 SEEDS = (0,)
 FOLDS = 3
-#: measured problems from which on there are networks: of few shapes they learn too little
+#: measured problems from which on there are networks: from few shapes they learn too little
 _LEAST_FOR_NETWORKS = 200
 #: the interval is calibrated on the configurations that matter: the first of each shape's ranking
 _CALIBRATION_TOP = 8

@@ -43,13 +43,14 @@ def sample_job(
     legal, _ = prune(problem, candidates(problem, profile), profile)
     if count is None or count >= len(legal):
         return Job(problem, tuple(legal))
-    of_draws = (problem.m + 31 * problem.n + 961 * problem.k) % draws
+    sizes = problem.m, problem.n, problem.k, problem.batch
+    of_draws = int(np.random.default_rng([seed, *sizes, draws]).integers(draws))
     draw = _kernel_draw(legal, seed + 1_000_003 * of_draws)
     enough = float(np.partition(draw, count - 1)[count - 1])
     legal = legal[np.flatnonzero(draw <= max(kernels, enough))]
     if count >= len(legal):
         return Job(problem, tuple(legal))
-    rng = np.random.default_rng([seed, problem.m, problem.n, problem.k, problem.batch])
+    rng = np.random.default_rng([seed, *sizes])
     order = np.argsort(estimate_columns(problem, legal, profile).time_us, kind="stable")
     along = order[_thinning_places(len(order), count // 2, rng)]
     rest = np.setdiff1d(np.arange(len(legal)), along)

@@ -22,10 +22,11 @@ _SMALLEST_L2_BYTES = 4 * 2**20
 _LINE_BYTES = 128  # assumed where a profile does not know it
 _MOST_LINES = 2.0  # shorter runs than half a line were not measured apart
 _PART_BYTES = 4  # split-K's partial sums are fp32
-#: words a clock and unit that pointers load, each as wide as its row's alignment allows. Of the
-#: training rows of an H200 that fill it twice, one in a hundred moves 48 bytes a clock with words
-#: of 16 bytes, 24 with words of 8, 13 of 4, and 14 of 2, which no asynchronous copy takes
-#: (data/results/narrow_loads.py): these are what whole runs reach, starts and ends and all
+#: words a clock and unit that pointers load, each as wide as its row's alignment allows: by hand.
+#: Of the training rows of an H200 that fill it twice, one in a hundred moves 48 bytes a clock with
+#: words of 16 bytes, 24 with words of 8, 13 of 4 (data/results/narrow_loads.py): 3.0 to 3.4 words,
+#: starts and ends of runs and all. Words of 2, which no asynchronous copy takes, move 14, as fast
+#: as those of 4
 _WORDS_PER_CLOCK = 4.0
 _NARROWEST_BYTES_PER_CLOCK = 16.0
 _ROW_BYTES = 16  # the copy engine's rows are multiples of it (CUDA driver API)
@@ -74,8 +75,8 @@ def load_shares(
 ) -> tuple[Column, Column]:
     """How much longer loads of A and of B by pointers take than L2 does, by their words' width.
 
-    A unit starts so many of a warp's loads a clock, however many bytes each brings. A chip whose
-    engines move whole blocks between named memories has no such words.
+    A unit loads so many words a clock, those of 4 to 16 bytes alike: of 16 bytes, 64 bytes where
+    L2 has 80. A chip whose engines move whole blocks between named memories has no such words.
     """
     by_pointer = table.is_template("tile") | table.is_template("split_k")
     by_pointer &= profile.block_memory is None

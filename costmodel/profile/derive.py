@@ -22,12 +22,18 @@ _WHOLE_MEMORY = 0.9
 #: memory of a MIG slice comes in eighths, each with an eighth of the bandwidth (NVIDIA MIG user
 #: guide, memory slices)
 _MEMORY_SLICES = 8
-#: share of its peak that a part of a chip holds where the whole chip's power is there for it:
-#: 0.948, 0.964 and 0.966 on 80, 64 and 32 units of an H200, whose 132 hold 0.82 to 0.84
-#: (data/results/calibration_h200-sxm*.json)
-_WITH_POWER_TO_SPARE = 0.96
-#: bytes a clock that one unit can copy, read and written: 32 units of an H200 copy 3,067 GB/s, 64
-#: as much as all 132 (the same files)
+#: share of its peak that a part of a chip holds where the whole chip's power is there for it. On
+#: 80, 64 and 32 units of an H200 fp16 holds 0.948, 0.964 and 0.966, fp8 0.914, 0.940, 0.950, tf32
+#: 0.934, 0.937, 0.952; on all 132 0.81, 0.81, 0.87 (data/results/calibration_h200-sxm*.json). int8
+#: holds 0.62 to 0.68 on each: power is not what limits it
+_WITH_POWER_TO_SPARE = {
+    "achievable_tflops_fp16": 0.96,
+    "achievable_tflops_bf16": 0.96,
+    "achievable_tflops_fp8": 0.94,
+    "achievable_tflops_tf32": 0.94,
+}
+#: bytes a boost clock that one unit can copy, read and written: 32 units of an H200 copy 3,067
+#: GB/s, 64 as much as all 132 (the same files)
 _UNIT_COPY_BYTES_PER_CLOCK = 48.0
 #: how NVIDIA's driver names a slice: "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
 _SLICE = " MIG "
@@ -124,7 +130,7 @@ def as_reported(
         notes.append(
             f"the device shows {units} of {profile.units} {profile.unit_name}s"
             + (f" and {share:g} of the memory" if share < 1 else "")
-            + f": a profile of its own, {chip.name}, with rates and bandwidth in proportion"
+            + f": a profile of its own, {chip.name}, with what such a part reaches"
         )
     elif units > profile.units:
         chip = _with_units(chip, units)
@@ -142,12 +148,11 @@ def slice_of(profile: HardwareProfile, units: int, memory_share: float = 1.0) ->
     """A part of a chip: so many of its units, and a share of its memory's bandwidth.
 
     For a MIG slice, a partition, or a CUDA green context, which reports the whole device's units.
-    Peaks follow the units, bandwidths the share; L2 and memory size stay. A part with all of the
-    memory is taken to be alone on the chip: it has the whole chip's power, and copies what its
-    units can. The name says which
-    part, since what was measured on the whole chip is not measured on it, and ``load_profile``
-    takes it: "h200-sxm-78-units", "h200-sxm-16-units-1of8". Raises ``ProfileError`` where the
-    chip has no such part.
+    Peaks follow the units, bandwidths the share; L2 and memory size stay. A part of an NVIDIA chip
+    with all of the memory is taken to be alone on it: it has the whole chip's power, and copies
+    what its units can. The name says which part, since what was measured on the whole chip is not
+    measured on it, and ``load_profile`` takes it: "h200-sxm-78-units", "h200-sxm-16-units-1of8".
+    Raises ``ProfileError`` where the chip has no such part.
     """
     eighths = round(memory_share * _MEMORY_SLICES)
     if not 0 < units <= profile.units or not 0 < eighths <= _MEMORY_SLICES:
@@ -158,9 +163,13 @@ def slice_of(profile: HardwareProfile, units: int, memory_share: float = 1.0) ->
     chip = _with_units(profile, units)
     source = f"In proportion: a part of {profile.name} with {eighths}/8 of its memory."
     changes: dict[str, Any] = {}
-    if eighths == _MEMORY_SLICES:
+    if eighths == _MEMORY_SLICES and profile.backend == "cuda":
+        source = (
+            f"Of a part that has {profile.name}'s power and memory to itself, by what parts of an "
+            "H200 reached."
+        )
         changes |= _alone(profile, chip)
-    else:
+    elif eighths < _MEMORY_SLICES:
         for name in ("bandwidth_gb_s", "copy_bandwidth_gb_s"):
             value = getattr(profile, name)
             if value is not None:
@@ -178,14 +187,13 @@ def slice_of(profile: HardwareProfile, units: int, memory_share: float = 1.0) ->
 def _alone(whole: HardwareProfile, part: HardwareProfile) -> dict[str, float]:
     """What a part reaches that has the whole chip's power and memory to itself."""
     changes = {}
-    for name, types in REACHED.items():
+    for name, share in _WITH_POWER_TO_SPARE.items():
         reached = getattr(whole, name)
-        peak = next((part.peak_tflops[t] for t in types if t in part.peak_tflops), None)
+        peak = next((part.peak_tflops[t] for t in REACHED[name] if t in part.peak_tflops), None)
         if reached is not None and peak is not None:
-            changes[name] = min(reached, max(peak * _WITH_POWER_TO_SPARE, getattr(part, name)))
-    clock_mhz = whole.boost_clock_mhz or whole.peak_clock_mhz
-    if whole.copy_bandwidth_gb_s is not None and clock_mhz is not None:
-        own = part.units * _UNIT_COPY_BYTES_PER_CLOCK * clock_mhz / 1e3
+            changes[name] = min(reached, max(peak * share, getattr(part, name)))
+    if whole.copy_bandwidth_gb_s is not None and whole.boost_clock_mhz is not None:
+        own = part.units * _UNIT_COPY_BYTES_PER_CLOCK * whole.boost_clock_mhz / 1e3
         changes["copy_bandwidth_gb_s"] = min(whole.copy_bandwidth_gb_s, own)
     return changes
 

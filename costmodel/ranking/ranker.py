@@ -32,7 +32,7 @@ FORMAT = 3
 _STEP = 1e-9
 #: log(measured / predicted) of a model that predicts anything is nearer to 0
 _WIDEST = 10.0
-#: a whole model file; ours is some 2 MB
+#: a whole model file; ours is some 4 MB
 MOST_BYTES = 64 * 2**20
 #: rows that reach the ranker: the best by physics. Where the best measured configuration of the
 #: held-out shapes stands by physics `costmodel evaluate --json` says (best_stands_by_physics): a

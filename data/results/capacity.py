@@ -2,10 +2,10 @@
 
 ``python data/results/capacity.py`` writes capacity_h200-sxm.json, in a quarter of an hour. A fifth
 of the training shapes is the test, as far as rows of h200-train-b go: their kernels were drawn
-from 32 shares of all kernels, those of the other rows from one. What is learned is of other shapes,
-none within 10 % of a test shape, with and without that file. ``error`` is the root mean square of
-log(measured / predicted) over rows within 30 % of their shape's best; ``within`` is the same once
-each shape's mean error is taken out, which is what ordering near the best depends on.
+from several shares of all kernels, those of most other rows from one. What is learned is of other
+shapes, none within 10 % of a test shape, with and without that file. ``error`` is the root mean
+square of log(measured / predicted) over rows within 30 % of their shape's best; ``within`` is the
+same once each shape's mean error is taken out, which is what ordering near the best depends on.
 """
 
 from __future__ import annotations

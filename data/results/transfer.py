@@ -11,7 +11,7 @@ it and on the chip whose choice is reused: the share of the best that is reached
 - ``model+N``: the same with N runs of this slice added, drawn from shapes that are not held out.
 
 Writes ``transfer_<chip>.json``. ``--runs`` names the shards that ``slices.py`` writes: rows of two
-slices or more, which ``data/runs``, the default, need not hold. ``--calibrated`` names a folder of
+slices or more, as ``data/runs``, the default, holds. ``--calibrated`` names a folder of
 overlays by profile (``slices.py`` writes these too), whose figures then count.
 """
 

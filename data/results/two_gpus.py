@@ -1,6 +1,6 @@
 """The same collection on one GPU and on two: how much faster, and what a killed worker costs.
 
-    python data/results/two_gpus.py FOLDER --shapes 60 --configs 120
+    python data/results/two_gpus.py FOLDER
 
 Needs two GPUs and the extra ``distributed``. Every kernel is compiled first, so that what is timed
 is measuring. Then the same jobs run on one GPU, on two, and on two of which one worker is killed
@@ -98,8 +98,8 @@ def main() -> None:
     """Compile, then one GPU, two, and two with a killed worker."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--shapes", type=int, default=60)
-    parser.add_argument("--configs", type=int, default=120, help="a shape")
+    parser.add_argument("--shapes", type=int, default=48)
+    parser.add_argument("--configs", type=int, default=100, help="a shape")
     parser.add_argument("--seed", type=int, default=21)
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
