@@ -128,3 +128,24 @@ def test_the_errors_before_and_after_a_calibration_are_those_on_the_page():
     for entry in result("calibration_error_h200-sxm.json").values():
         before, after = (100 * entry[f"median_error_{when}"] for when in ("before", "after"))
         assert f"{before:.1f} and {after:.1f} %" in measuring_page()
+
+
+def test_the_pages_table_of_slices_is_that_of_its_figures():
+    script = runpy.run_path(str(ROOT / "data/results/transfer.py"))
+    lines = script["page_table"](result("transfer_h200-sxm.json")["slices"])
+    assert "\n".join(lines) in (ROOT / "docs/model.md").read_text(encoding="utf-8")
+
+
+def test_the_page_tells_what_size_and_kernels_are_worth():
+    found = result("capacity_h200-sxm.json")
+    page = (ROOT / "docs/model.md").read_text(encoding="utf-8")
+    large, small = "600 trees of 255 leaves, 10 deep", "300 trees of 63 leaves, 8 deep"
+    network = "network 256x256x256, 60"
+
+    def err(learned, what):
+        return f"{100 * found[learned][what]['within']:.1f} %"
+
+    told = f"err by {err('all rows', large)} and a network by {err('all rows', network)}"
+    assert told in page and f"quarter of the leaves by {err('all rows', small)}" in page
+    without = "without its kernels"
+    assert f"kernels by {err(without, large)} and {err(without, network)}" in page
