@@ -508,6 +508,7 @@ def test_every_command_has_help_with_an_example():
         (["--unpruned", "--configs", 10], "not of --unpruned"),
         (["--ranked", "--kernels", 0], "--ranked takes none"),
         (["--kernels", 0], "needs --configs"),
+        (["--draws", 8], "give --kernels too"),
         (["--seed", -1], "'--seed'"),
     ],
 )

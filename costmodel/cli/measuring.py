@@ -112,7 +112,7 @@ def collect(
     from costmodel.records.store import frame_rows, read_runs
     from costmodel.shapes import read_shapes
 
-    _check_options(winners, have, ranked, unpruned, configs, kernels)
+    _check_options(winners, have, ranked, unpruned, configs, kernels, draws)
     chip = resolve_profile(profile)
     if scheduler is None:
         require_gpu()
@@ -170,7 +170,7 @@ def collect(
 
 def _check_options(
     winners: int | None, have: list[Path] | None, ranked: bool, unpruned: bool,
-    configs: int | None, kernels: float,
+    configs: int | None, kernels: float, draws: int,
 ) -> None:  # fmt: skip
     """Refuse options of which one would silently win."""
     ways = {"--winners": winners is not None, "--ranked": ranked, "--unpruned": unpruned}
@@ -185,6 +185,8 @@ def _check_options(
         raise typer.BadParameter(f"--kernels is of a sample, and {chosen[0]} takes none")
     if (unpruned or winners is not None) and configs is not None:
         raise typer.BadParameter(f"--configs is of a sample or of --ranked, not of {chosen[0]}")
+    if draws > 1 and kernels == 1:
+        raise typer.BadParameter("--draws are of a share of kernels: give --kernels too")
     if kernels < 1 and configs is None:
         raise typer.BadParameter("--kernels needs --configs: all configurations take all kernels")
 
