@@ -11,7 +11,7 @@ TOPS = (1, 3, 5, 8, 16)
 #: of (best time of its shape / its time), for a row's weight: chosen by cross-validation
 _WEIGHT_POWER = 2.0
 #: where the best of those measured again lies further than this above the least time, they were not
-#: the winners: by hand, three times the spread of a repeated measurement (1.3 %)
+#: the winners: by hand
 _FLATTERED = 1.05
 
 

@@ -89,7 +89,7 @@ _SECOND_KERNEL_US = 3.0
 _PACK_SHARE = 0.5
 #: share of the lesser of a program's steps and DRAM's traffic that does not hide behind the other:
 #: the first tiles are awaited and the last products are alone. By hand; on training rows of the
-#: H200 0.1 to 0.3 choose alike, and 0 worse by 0.006 (data/results/hidden_share.py)
+#: H200 0.1 to 0.3 choose alike, and 0 worse by 0.011 (data/results/hidden_share.py)
 _UNHIDDEN = 0.2
 #: a launch is bound by arithmetic or by memory if that alone takes at least half of its time
 _BOUND_SHARE = 0.5
@@ -283,7 +283,7 @@ def _split_us(
     last_block = fixed.block_m * fixed.block_n * 4.0 * fixed.split_k / unit_l2
     written = traffic.part_bytes / (unit_l2 * units)
     # a second kernel finds parts behind L2's dirty lines: both ways take a copy's time at least,
-    # 0.5 us a megabyte on an H200, where rows say 1.1 in all (data/results/hidden_share.py)
+    # 0.5 us a megabyte on an H200, where rows say 1.0 in all (data/results/hidden_share.py)
     again = traffic.part_bytes * 2 / bandwidth
     adding = np.where(specialized, _SECOND_KERNEL_US + again, _SPLIT_US + last_block)
     # read and written once before the product starts, by loads of single elements

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from triton_prune import SHAPES, summary
+from triton_prune import SHAPES, append, operands, summary
 
 POLICIES = ("default", "costmodel")
 COLUMNS = (
@@ -44,17 +44,6 @@ def kernel_and_configs() -> tuple[Any, list[Any]]:
     while not isinstance(kernel, triton.runtime.JITFunction):
         kernel = kernel.fn
     return kernel, runtime.get_tuned_config("mm")
-
-
-def operands(shape: tuple[int, int, int]) -> tuple[Any, Any, Any]:
-    """A, B as a transposed view, and C, the same in each process."""
-    import torch
-
-    m, n, k = shape
-    generator = torch.Generator(device="cuda").manual_seed(0)
-    a = torch.randn(m, k, device="cuda", dtype=torch.float32, generator=generator).half()
-    b = torch.randn(n, k, device="cuda", dtype=torch.float32, generator=generator).half().t()
-    return a, b, torch.empty(m, n, device="cuda", dtype=torch.float16)
 
 
 def launch(kernel: Any, a: Any, b: Any, c: Any, **more: Any) -> None:
@@ -88,7 +77,7 @@ def tune(
     for shape in shapes:
         if time.monotonic() > until:
             return
-        a, b, c = operands(shape)
+        a, b, c = operands(shape, "cuda")
         begun = time.perf_counter()
         launch(tuned, a, b, c)
         yield {
@@ -129,7 +118,7 @@ def compared(shape: tuple[int, int, int], found: dict[str, dict[str, Any]]) -> d
     import triton
 
     kernel, _ = kernel_and_configs()
-    a, b, c = operands(shape)
+    a, b, c = operands(shape, "cuda")
     calls = {
         name: lambda knobs=entry["best"]: launch(kernel, a, b, c, **knobs)
         for name, entry in found.items()
@@ -188,12 +177,7 @@ def main() -> None:
         if not all(shape in tuned[policy] for policy in POLICIES):
             continue
         row = compared(shape, {policy: tuned[policy][shape] for policy in POLICIES})
-        row |= facts | {"timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-        with path.open("a", newline="", encoding="utf-8") as stream:
-            writer = csv.DictWriter(stream, COLUMNS)
-            if stream.tell() == 0:
-                writer.writeheader()
-            writer.writerow(row)
+        append(path, COLUMNS, row | facts)
         print(f"{shape}: {row['fraction']:.3f} of the default policy's", flush=True)
     summary(path)
 

@@ -18,7 +18,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -144,15 +144,31 @@ class Search:
         kernel[grid](a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(), **more)
 
 
+def operands(shape: tuple[int, int, int], device: str) -> tuple[Any, Any, Any]:
+    """A, B as a transposed view, and C; the same in each process."""
+    m, n, k = shape
+    generator = torch.Generator(device=device).manual_seed(0)
+    a = torch.randn(m, k, device=device, dtype=torch.float32, generator=generator).half()
+    b = torch.randn(n, k, device=device, dtype=torch.float32, generator=generator).half().t()
+    return a, b, torch.empty(m, n, device=device, dtype=torch.float16)
+
+
+def append(path: Path, columns: Sequence[str], row: dict[str, Any]) -> None:
+    """One more row of a CSV file, with the time of day; the first brings the header."""
+    row |= {"timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    with path.open("a", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, columns)
+        if stream.tell() == 0:
+            writer.writeheader()
+        writer.writerow(row)
+
+
 def compared(
     shape: tuple[int, int, int], full: Search, pruned: Search, bench: Any, device: str
 ) -> dict[str, Any]:
     """Both searches on one shape, and their choices timed again in turns."""
     m, n, k = shape
-    generator = torch.Generator(device=device).manual_seed(0)
-    a = torch.randn(m, k, device=device, dtype=torch.float32, generator=generator).half()
-    b = torch.randn(n, k, device=device, dtype=torch.float32, generator=generator).half().t()
-    c = torch.empty(m, n, device=device, dtype=torch.float16)
+    a, b, c = operands(shape, device)
     pruned_s = pruned.run(a, b, c)
     full_s = full.run(a, b, c)
     best = {"full": full.tuned.best_config, "pruned": pruned.tuned.best_config}
@@ -216,12 +232,7 @@ def main() -> None:
             except (RuntimeError, ValueError) as error:  # one shape's fault is not the others'
                 print(f"{shape}: {type(error).__name__}: {str(error)[:300]}")
                 continue
-            row |= facts | {"timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-            with path.open("a", newline="", encoding="utf-8") as stream:
-                writer = csv.DictWriter(stream, COLUMNS)
-                if stream.tell() == 0:
-                    writer.writeheader()
-                writer.writerow(row)
+            append(path, COLUMNS, row | facts)
             print(
                 f"{shape}: {row['fraction']:.3f} of its own best, {row['pruned_tuning_s']} s "
                 f"against {row['full_tuning_s']} s",
