@@ -36,7 +36,7 @@ Source = Literal["measured", "model", "physics", "default"]
 #: as `costmodel train` writes them into the shipped model's manifest (physics_spread)
 _PHYSICS_SPREAD = (-0.258, 0.166)
 #: problems of one kind that are priced together: their columns stay in a core's cache
-_AT_ONCE = 16
+_AT_ONCE = 8
 #: answers that are kept for the same question again
 _MOST_KEPT = 1024
 

@@ -8,9 +8,10 @@ import pytest
 from costmodel.errors import ModelError
 from costmodel.learning import networks
 from costmodel.learning.networks import network_of
+from costmodel.ranking.cascade import FOR_ALL, FOR_SECOND, best_rows, with_first
 from costmodel.ranking.features import FEATURES
 from costmodel.ranking.network import MOST_NETWORKS, Network
-from costmodel.ranking.ranker import FOR_NETWORKS, FOR_TREES, Ranker, load_ranker, with_first
+from costmodel.ranking.ranker import Ranker, load_ranker
 from costmodel.ranking.trees import MOST_NODES, Trees
 
 WIDTH = len(FEATURES)
@@ -47,22 +48,44 @@ def test_a_network_by_hand_and_past_its_range():
     assert network(2.0).predict(rows_of([0, 3, 100, 250, -7])).tolist() == [0, 6, 200, 200, 0]
 
 
-def test_the_first_network_chooses_and_all_order_what_it_chose():
-    count = 3 * FOR_NETWORKS
+def test_the_quickest_choose_and_all_order_what_they_chose():
+    count = 3 * FOR_SECOND
     rows = rows_of(np.linspace(0, 3, count), first=np.arange(count) % 2)
-    ranker = Ranker(STEP, 0.0, 0.0, {}, (network(), network(3.0)))
+    ranker = Ranker(STEP, 0.0, 0.0, {}, (network(), network(3.0), network(8.0)))
     times = ranker.corrected_us(rows, np.ones(count), 0.0)
-    # networks say x and 3 x, and put the first rows first; trees say 1 or 3, by whether a row is
-    # even: half of the one, half of the others' mean
-    said = (np.where(np.arange(FOR_TREES) % 2, 3, 1) + 2 * rows[:FOR_TREES, 1]) / 2
-    assert times[:FOR_TREES] == pytest.approx(np.exp(said), rel=1e-6)
-    for first, end in ((FOR_TREES, FOR_NETWORKS), (FOR_NETWORKS, count)):
+    # networks say x, 3 x and 8 x, and put the first rows first; trees say 1 or 3, by whether a row
+    # is even: half of the one, half of the others' mean
+    said = (np.where(np.arange(FOR_ALL) % 2, 3, 1) + 4 * rows[:FOR_ALL, 1]) / 2
+    assert times[:FOR_ALL] == pytest.approx(np.exp(said), rel=1e-6)
+    for first, end in ((FOR_ALL, FOR_SECOND), (FOR_SECOND, count)):
         behind = times[first:end]
         assert (behind > times[:first].max()).all() and (np.diff(behind) >= 0).all()
 
 
+def test_those_that_all_spoke_of_are_the_first_of_all_rows():
+    draw = np.random.default_rng(0)
+    ranker = Ranker(STEP, 0.0, 0.0, {}, (network(), network(3.0)))
+    many = []
+    for count in (3, FOR_ALL, FOR_ALL + 1, 50, 200):
+        rows = rows_of(draw.uniform(0, 2, count), draw.uniform(0, 1, count))
+        many.append((rows, draw.uniform(5, 9, count), 9.0))
+    for one, (places, times) in zip(many, ranker.foremost_us(many), strict=True):
+        whole = ranker.corrected_us(*one)
+        assert len(places) == min(FOR_ALL, len(whole)) and (whole >= 9 - 1e-9).all()
+        assert whole[places].tolist() == times.tolist()
+        assert (np.delete(whole, places) > times.max()).all()
+
+
+def test_the_best_rows_are_those_of_a_stable_sort():
+    draw = np.random.default_rng(0)
+    for size in (1, 5, 6, 40):
+        time = draw.integers(0, 9, size).astype(float)  # many equal
+        stable = np.sort(np.argsort(time, kind="stable")[:6])
+        assert best_rows(time, 6).tolist() == stable.tolist()
+
+
 def test_few_rows_are_seen_by_all_and_without_networks_trees_are_alone():
-    rows = rows_of(np.ones(FOR_TREES))
+    rows = rows_of(np.ones(FOR_ALL))
     both = np.concatenate([rows, rows])
     for networks_, some, said in (((network(5.0),), rows, 3.0), ((), both, 1.0)):
         ranker = Ranker(STEP, 0, 0, {}, networks_)

@@ -12,8 +12,8 @@ import pytest
 
 from costmodel.learning.networks import HIDDEN
 from costmodel.learning.train import PARAMETERS
+from costmodel.ranking.cascade import FOR_ALL, FOR_SECOND, SHORTLIST
 from costmodel.ranking.features import FEATURES, FIXED
-from costmodel.ranking.ranker import FOR_NETWORKS, FOR_TREES
 
 ROOT = Path(__file__).parent.parent
 
@@ -117,11 +117,16 @@ def test_the_page_of_the_model_tells_its_sizes():
     page = " ".join((ROOT / "docs/model.md").read_text(encoding="utf-8").split())
     assert f"-> features {len(FEATURES)} ratios" in page
     assert f"{len(FIXED)} of the {len(FEATURES)} features" in page
-    assert f"two larger ones on its best {FOR_NETWORKS}, trees on the best {FOR_TREES}" in page
-    assert f"picks {FOR_NETWORKS}; the others pick {FOR_TREES} of these" in page
+    assert f"a small network on the best {SHORTLIST} by physics" in page
+    assert (
+        f"a larger one on its best {FOR_SECOND}, two more and the trees on the best {FOR_ALL}"
+        in page
+    )
+    assert f"picks {FOR_SECOND}; with the second it picks {FOR_ALL} of these" in page
+    assert f"sees the best {SHORTLIST} by physics" in page
     trees = f"{PARAMETERS['max_iter']} trees of {PARAMETERS['max_leaf_nodes']} leaves"
-    assert trees in page and HIDDEN == ((64,) * 3, (256,) * 3, (256,) * 3)
-    assert "three networks (three layers of 256, and of 64 in the first)" in page
+    assert trees in page and HIDDEN == ((64,) * 3, (256,) * 3, (256,) * 3, (256,) * 3)
+    assert "four networks (three layers of 256, and of 64 in the first)" in page
 
 
 def test_the_errors_before_and_after_a_calibration_are_those_on_the_page():

@@ -23,7 +23,8 @@ from costmodel.predict import predict_best, shortlisted_times
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
 from costmodel.ranking.baselines import default_config
-from costmodel.ranking.ranker import SHORTLIST, default_ranker
+from costmodel.ranking.cascade import SHORTLIST
+from costmodel.ranking.ranker import default_ranker
 from costmodel.records import answers
 from costmodel.records.answers import Answer, recall, remember
 from costmodel.space.candidates import candidates

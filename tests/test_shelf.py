@@ -16,8 +16,8 @@ from costmodel.physics.sizes import Sizes
 from costmodel.predict import predict_best, predict_many, rank
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
+from costmodel.ranking.cascade import SHORTLIST
 from costmodel.ranking.features import FEATURES, feature_matrix
-from costmodel.ranking.ranker import SHORTLIST
 from costmodel.ranking.shelf import shelf_of
 from costmodel.space import kinds
 from costmodel.space.candidates import candidates

@@ -9,7 +9,7 @@ from costmodel.records.groups import Group
 
 TOPS = (1, 3, 5, 8, 16)
 #: of (best time of its shape / its time), for a row's weight: chosen by cross-validation
-_WEIGHT_POWER = 2.0
+_WEIGHT_POWER = 3.0
 #: where the best of those measured again lies further than this above the least time, they were not
 #: the winners: by hand
 _FLATTERED = 1.05
@@ -45,7 +45,7 @@ def row_weights(time_us: NDArray[np.float64]) -> NDArray[np.float64]:
     """Weights of one shape's rows: they sum to 1, and fast configurations count for more.
 
     Every shape counts the same, however many of its configurations were measured. A configuration
-    twice as slow as the best counts a quarter: its exact time never decides a choice.
+    twice as slow as the best counts an eighth: its exact time never decides a choice.
     """
     weight = (time_us.min() / time_us) ** _WEIGHT_POWER
     return np.asarray(weight / weight.sum(), dtype=np.float64)

@@ -8,6 +8,7 @@ import json
 import os
 import warnings
 import zipfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,25 +23,17 @@ from costmodel.paths import atomic_write, packaged, user_path
 from costmodel.physics.estimate import EstimateColumns, estimate_columns
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, load_profile
+from costmodel.ranking.cascade import exact_logs, narrowed
 from costmodel.ranking.features import FEATURES, feature_matrix
 from costmodel.ranking.network import Network
 from costmodel.ranking.trees import Trees
 from costmodel.space.candidates import candidates
 
 FORMAT = 3
-#: a place behind the last that was looked at, in microseconds or in their log
-_STEP = 1e-9
 #: log(measured / predicted) of a model that predicts anything is nearer to 0
 _WIDEST = 10.0
 #: a whole model file; ours is some 4 MB
 MOST_BYTES = 64 * 2**20
-#: rows that reach the ranker: the best by physics. Where the best measured configuration of the
-#: held-out shapes stands by physics `costmodel evaluate --json` says (best_stands_by_physics): a
-#: few in the median, and on one shape, of eight rows, past these
-SHORTLIST = 256
-#: rows of the shortlist that all networks see, the best by the first, and the rows of these that
-#: the trees see, the best by all networks
-FOR_NETWORKS, FOR_TREES = 24, 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +41,7 @@ class Ranker:
     """Trees and networks over ``FEATURES`` that predict log(time / physics estimate).
 
     The trees' word counts as much as that of all networks; where there are none, it is alone. Of
-    many rows only the best reach all: ``FOR_NETWORKS`` by the first network's word, ``FOR_TREES``
-    by that of all networks.
+    many rows only the best reach all of them (cascade.py).
     ``low`` and ``high`` are the 5 % and 95 % quantiles of log(measured / predicted) for
     configurations that this model ranked near the top on shapes it was not fitted on.
     """
@@ -85,36 +77,28 @@ class Ranker:
         self, rows: NDArray[np.float32], estimate_us: NDArray[np.float64], least_us: Any
     ) -> NDArray[np.float64]:
         """Predicted times from features [configurations, features] and physics' estimate."""
-        log_time = np.log(estimate_us)
-        if not self.networks or len(rows) <= FOR_TREES:
-            return self._bounded(log_time + self.predict(rows), least_us)
-        quick = self.networks[0].predict(rows)
-        rough = log_time + quick
-        first = best_rows(rough, FOR_NETWORKS)
-        others = self._networks_say(rows[first], quick[first])
-        finer = log_time[first] + others
-        best = best_rows(finer, FOR_TREES)
-        chosen = first[best]
-        exact = log_time[chosen] + (self.trees.predict(rows[chosen]) + others[best]) / 2
-        return self._bounded(with_first(rough, first, with_first(finer, best, exact)), least_us)
+        left = narrowed(self.networks, rows, estimate_us, least_us)
+        (exact,) = exact_logs(self.trees, [left])
+        return np.asarray(np.exp(left.unfolded(exact)))
 
-    @staticmethod
-    def _bounded(log_time: NDArray[np.float64], least_us: Any) -> NDArray[np.float64]:
-        return np.asarray(np.maximum(np.exp(log_time), least_us))
+    def foremost_us(
+        self, many: Iterable[tuple[NDArray[np.float32], NDArray[np.float64], Any]]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """Of each problem, the rows that ``corrected_us`` puts first, and their times.
+
+        ``many`` are its arguments, a problem after another.
+        """
+        left = [narrowed(self.networks, *each) for each in many]
+        for one, exact in zip(left, exact_logs(self.trees, left), strict=True):
+            yield one.places, np.exp(exact)
 
     def predict(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
         """log(time / physics estimate) of every row of [configurations, features], by all."""
         said = self.trees.predict(rows)
         if not self.networks:
             return said
-        return np.asarray((said + self._networks_say(rows, self.networks[0].predict(rows))) / 2)
-
-    def _networks_say(
-        self, rows: NDArray[np.float32], first: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Their mean, where the first network has spoken."""
-        total = first + sum(network.predict(rows) for network in self.networks[1:])
-        return np.asarray(total / len(self.networks))
+        total = sum(network.predict(rows) for network in self.networks)
+        return np.asarray((said + total / len(self.networks)) / 2)
 
     def save(self, path: Path) -> None:
         """Write ``path`` (.npz) and its manifest (.json beside it), each whole or not at all.
@@ -144,24 +128,6 @@ class Ranker:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def best_rows(time: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """The rows of the ``count`` least times, in the order of rows."""
-    # stable: whom a partition keeps of equal times is up to the machine
-    return np.sort(np.argsort(time, kind="stable")[:count])
-
-
-def with_first(
-    rough: NDArray[np.float64], first: NDArray[np.int64], exact: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Times, or their logs, of all rows, exact for the first: the rest keep their order behind."""
-    # an even step a place: lifted to one value, rows would lose their order
-    behind = np.empty(len(rough))
-    behind[np.argsort(rough, kind="stable")] = exact.max() + _STEP * np.arange(1, len(rough) + 1)
-    times: NDArray[np.float64] = np.maximum(rough, behind)
-    times[first] = exact
-    return times
 
 
 def feature_fingerprint() -> str:

@@ -64,12 +64,12 @@ class Priced:
                 row = start + first_of(self.physics.time_us[start:end], busy[start:end])
                 yield row, float(self.physics.time_us[row])
             return
-        # a problem at a time: what the trees touch stays in cache, and a product of matrices
-        # rounds alike whoever comes along
-        for first in self.shortlists(profile):
-            times = ranker.corrected_us(first.features, first.estimate_us, first.least_us)
-            row = first_of(times, busy[first.rows])
-            yield int(first.rows[row]), float(times[row])
+        firsts = list(self.shortlists(profile))
+        found = ranker.foremost_us((f.features, f.estimate_us, f.least_us) for f in firsts)
+        for first, (places, times) in zip(firsts, found, strict=True):
+            rows = first.rows[places]
+            row = first_of(times, busy[rows])
+            yield int(rows[row]), float(times[row])
 
     def config(self, row: int) -> KernelConfig:
         """The configuration of a row."""

@@ -14,8 +14,9 @@ from costmodel.physics.fixed import FixedColumns
 from costmodel.physics.sizes import Sizes
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
+from costmodel.ranking.cascade import SHORTLIST, best_rows, with_first
 from costmodel.ranking.features import features_at, fixed_features
-from costmodel.ranking.ranker import SHORTLIST, Ranker, best_rows, with_first
+from costmodel.ranking.ranker import Ranker
 
 Rows = NDArray[np.int64]
 

@@ -15,8 +15,8 @@ from costmodel.errors import ModelError
 MOST_NODES = 5_000_000
 MOST_DEPTH = 16
 MOST_TREES = 10_000
-#: rows that go through all trees together: what they touch stays in a core's second-level cache
-_ROWS_AT_ONCE = 32
+#: rows that go through all trees together: enough that a call of numpy costs little a row
+_ROWS_AT_ONCE = 128
 
 
 @dataclass(frozen=True)
@@ -47,28 +47,34 @@ class Trees:
         return total
 
     def _leaf_values(self, rows: NDArray[Any]) -> NDArray[np.float64]:
-        """What each tree says of each row, [rows, trees]."""
-        count, width = rows.shape
-        flat = np.ascontiguousarray(rows, dtype=np.float32).ravel()
-        base = (np.arange(count) * width)[:, None]
-        feature, threshold, value = self._complete
+        """What each tree says of each row, [rows, trees].
+
+        On the way down rows lie side by side: those of one problem take much the same way.
+        """
+        count, trees = len(rows), len(self.roots)
+        columns = np.empty((rows.shape[1], _ROWS_AT_ONCE), dtype=np.float32)
+        columns[:, :count] = rows.T
+        flat = columns.ravel()
+        column, threshold, value = self._complete
+        row = np.tile(np.arange(count, dtype=column[0].dtype if column else int), trees)
         # a node's children stand at twice its place in the next level, and right after
-        place = np.repeat(np.arange(len(self.roots))[None], count, axis=0)
-        for asked, limit in zip(feature, threshold, strict=True):
-            right = flat.take(base + asked.take(place)) > limit.take(place)
+        place = np.repeat(np.arange(trees), count)
+        for start, limit in zip(column, threshold, strict=True):
+            right = flat.take(start.take(place) + row) > limit.take(place)
             place += place
             place += right
-        return value.take(place)
+        return value.take(np.ascontiguousarray(place.reshape(trees, count).T))
 
     @cached_property
     def _complete(
         self,
-    ) -> tuple[list[NDArray[np.int16]], list[NDArray[np.float32]], NDArray[np.float64]]:
-        """Every tree filled up to ``depth``: features and thresholds of each level, leaf values.
+    ) -> tuple[list[NDArray[Any]], list[NDArray[np.float32]], NDArray[np.float64]]:
+        """Every tree filled up to ``depth``: columns and thresholds of each level, leaf values.
 
         Level d holds 2^d nodes a tree, one tree after the other; where a path ended before, all
-        go left, to the same leaf. Features are floats of 32 bits: one is above a threshold just
-        where it is above the next such float below it. Small types keep more in cache.
+        go left, to the same leaf. A column is told by where it starts among ``_ROWS_AT_ONCE`` rows.
+        Features are floats of 32 bits: one is above a threshold just where it is above the next
+        such float below it. Small types keep more in cache.
         """
         limits = self.threshold.astype(np.float32)
         limits = np.where(
@@ -76,12 +82,14 @@ class Trees:
         )
         ends = self.left == np.arange(len(self.left))
         nodes: NDArray[Any] = self.roots
-        feature, threshold = [], []
+        starts = self.feature * _ROWS_AT_ONCE
+        small = np.int16 if self.n_features * _ROWS_AT_ONCE < 2**15 else np.int32
+        columns, threshold = [], []
         for _ in range(self.depth):
-            feature.append(self.feature[nodes].astype(np.int16))
+            columns.append(starts[nodes].astype(small))
             threshold.append(np.where(ends[nodes], np.float32(np.inf), limits[nodes]))
             nodes = np.stack([self.left[nodes], self.right[nodes]], axis=1).ravel()
-        return feature, threshold, self.value[nodes]
+        return columns, threshold, self.value[nodes]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays to store."""

@@ -91,32 +91,33 @@ class Grid:
     among: NDArray[np.bool_]
     block_m: tuple[int, ...]
     block_n: tuple[int, ...]
-    _by_blocks: dict[tuple[Sequence[int], Sequence[int]], Rows] = field(
+    _by_blocks: dict[tuple[Sequence[int], Sequence[int]], tuple[Rows, SizeBounds]] = field(
         default_factory=dict, compare=False, repr=False
     )
 
     def pick(self, problem: Gemm, units: int) -> tuple[Rows, Rows]:
         """Rows for a problem of the grid's kind, in a fixed order, and the parts of K of each."""
-        square = self._of_blocks(
+        square, bounds = self._of_blocks(
             _block_choices(problem.m, self.block_m), _block_choices(problem.n, self.block_n)
         )
-        square = square[self.bounds.take(square).hold(problem)]
+        square = square[bounds.hold(problem)]
         groups, split_k = self.groups.pick(problem, units)
         groups = groups + len(self.bounds)
         among = self.among[groups]
         rows = np.concatenate([square, groups[among]])
         return rows, np.concatenate([self.configs.split_k[square], split_k[among]])
 
-    def _of_blocks(self, block_m: Sequence[int], block_n: Sequence[int]) -> Rows:
+    def _of_blocks(self, block_m: Sequence[int], block_n: Sequence[int]) -> tuple[Rows, SizeBounds]:
         """Rows with these blocks, and "matvec", which has its own; at most 25 pairs of choices."""
-        rows = self._by_blocks.get((block_m, block_n))
-        if rows is None:
+        found = self._by_blocks.get((block_m, block_n))
+        if found is None:
             table = self.configs[: len(self.bounds)]
             blocks = np.isin(table.block_m, block_m) & np.isin(table.block_n, block_n)
             blocks |= table.is_template("matvec")
             rows = np.flatnonzero(blocks & self.among[: len(blocks)])
-            self._by_blocks[block_m, block_n] = rows
-        return rows
+            found = rows, self.bounds.take(rows)
+            self._by_blocks[block_m, block_n] = found
+        return found
 
 
 def grid_of(problem: Gemm, profile: HardwareProfile) -> Grid:

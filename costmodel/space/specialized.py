@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,12 +88,12 @@ class WarpGroupGrid:
         tall, wide = (problem.m, problem.n), (problem.n, problem.m)  # by swap
         sides = zip(tall, wide, strict=True)
         made = [_allowed(tuple(widths or _widths(*side, units))) for side in sides]
-        keep = np.stack(made)[self.swap, self.width // _RUN_STEP]
-        keep &= self.rows < 2 * np.maximum(tall, 64)[self.swap]
+        keep = np.concatenate(made).take(self._side_and_width)
+        keep &= self.rows < np.array([2 * max(size, 64) for size in tall]).take(self.swap)
         entry = np.flatnonzero(keep)
         swap, split = self.swap[entry], self.split[entry]
-        tiles = np.ceil(np.take(tall, swap) / self.rows[entry])
-        tiles = tiles * np.ceil(np.take(wide, swap) / self.width[entry])
+        tiles = np.ceil(np.array(tall).take(swap) / self.rows[entry])
+        tiles *= np.ceil(np.array(wide).take(swap) / self.width[entry])
         steps = np.ceil(problem.k / self.block_k[entry])
         # parts that leave each program two steps, and the chip programs enough for two rounds
         most = np.minimum(2 * units // tiles, steps // 2)
@@ -110,6 +110,11 @@ class WarpGroupGrid:
         # where K is short, room for one block buys what two have too
         new = np.minimum(self.stages_alone[picked], deepest) != stages
         return (self.first[picked] + stages - 2)[new], split_k[new]
+
+    @cached_property
+    def _side_and_width(self) -> Column:
+        """Where each entry stands in ``_allowed`` of both sides, one after the other."""
+        return self.swap * (_WIDEST // _RUN_STEP + 1) + self.width // _RUN_STEP
 
 
 def warp_group_grid(problem: Gemm, profile: HardwareProfile) -> WarpGroupGrid:
@@ -206,12 +211,13 @@ def _widths(tall: int, wide: int, units: int) -> tuple[int, ...]:
         cuts |= {units * waves // rows_of_tiles for waves in _FILLED_WAVES}
     least = {max(-(-wide // n), _LEAST_CUT if n > _MOST_TILES else 0) for n in cuts - {0}}
     # columns in whole runs of 32 and more read their operands faster
-    for made in (_made(), _in_whole_runs()):
-        places = {bisect_left(made, width) for width in least}
-        found.update(made[place] for place in places if place < len(made))
+    for next_made in (_next_of(1), _next_of(32)):
+        found.update(next_made[width] for width in least if width < len(next_made))
     return tuple(sorted(width for width in found if width <= max(wide + 31, 64)))
 
 
-@lru_cache(maxsize=1)
-def _in_whole_runs() -> tuple[int, ...]:
-    return tuple(width for width in _made() if width % 32 == 0)
+@lru_cache(maxsize=2)
+def _next_of(run: int) -> list[int]:
+    """Of each width, the next that three runs make, itself or wider, in whole multiples of run."""
+    made = [width for width in _made() if width % run == 0]
+    return [made[bisect_left(made, width)] for width in range(made[-1] + 1)]

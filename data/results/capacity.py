@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 CHIP, SEED, FOLDS, NEAR, BEST = "h200-sxm", 7, 5, 0.1, 1.3
 DRAWS = HERE.parent / "runs" / "h200-train-b-000.parquet"
 #: iterations, leaves and depth
-TREES = ((300, 63, 8), (600, 127, 10), (600, 255, 10), (600, 255, 12))
+TREES = ((300, 63, 8), (600, 127, 10), (600, 255, 8), (600, 255, 10))
 #: layers, and times that all rows are seen
 NETWORKS = (((64,) * 3, 60), ((128,) * 3, 30), ((256,) * 3, 60), ((384,) * 3, 60))
 Say = Callable[[NDArray[np.float32]], NDArray[np.float64]]

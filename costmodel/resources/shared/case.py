@@ -41,7 +41,7 @@ class HasLoads(Protocol):
 def load_bytes(problem: Gemm, table: HasLoads, operand: str) -> Column:
     """Widest load of an operand, from its rows' alignment and the hints' promise, in bytes."""
     size = problem.element_bytes
-    promised = np.where(table.load_bits > 0, table.load_bits, _DEFAULT_LOAD_BITS) // 8
+    promised = np.where(table.load_bits > 0, table.load_bits, _DEFAULT_LOAD_BITS) / 8
     promised = np.maximum(promised, size)  # the launcher promises an element at least
     return np.asarray(np.minimum(problem.row_align(operand) * size, promised), dtype=np.int64)
 
