@@ -54,7 +54,8 @@ def waves(problem, config, chip=H200, blocks=1):
 
 def traffic(problem, config, chip, blocks=1):
     table = ConfigTable.of(config)
-    return traffic_columns(problem, table, chip, waves(problem, config, chip, blocks))
+    lines = line_shares(problem, table, chip)
+    return traffic_columns(problem, table, chip, waves(problem, config, chip, blocks), lines)
 
 
 @pytest.fixture(autouse=True, scope="module")

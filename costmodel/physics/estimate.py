@@ -163,12 +163,20 @@ def estimate_columns(
     depth = np.where(waited, 1, np.maximum(table.num_stages - 1, 1))
     if profile.block_memory is not None:  # fixed buffers, each free once its products have read it
         depth = np.where(table.num_stages > 0, depth, profile.block_memory.buffers)
+    a_lines, b_lines = line_shares(problem, table, profile)
+    a_loads, b_loads = load_shares(problem, table, profile, _L2_BYTES_PER_CLOCK)
     fixed = FixedColumns.of(
         table,
         slots=slots_of(table, profile, held.blocks),
         alone_us=(flop / (unit_flop_per_us * share) + _written_us(problem, table, profile)) * spill,
         depth=depth,
         issue_us=_issue_us(problem, table, profile, unit, by_descriptor),
+        a_lines=a_lines,
+        b_lines=b_lines,
+        a_loads=np.maximum(a_lines, a_loads),
+        b_loads=np.maximum(b_lines, b_loads),
+        filled_row=by_descriptor * _FILLED_ROW,
+        descriptors_us=np.where(table.is_template("persistent_tma"), _DESCRIPTOR_US, 0.0),
     )
     priced = price(problem, fixed, profile)
     return EstimateColumns(
@@ -185,7 +193,7 @@ def estimate_columns(
 def price(problem: Gemm | Sizes, fixed: FixedColumns, profile: HardwareProfile) -> PricedColumns:
     """Time of each configuration at its sizes, from what the sizes don't change."""
     waves = waves_in(problem, fixed, fixed.slots, profile.units)
-    traffic = traffic_columns(problem, fixed, profile, waves)
+    traffic = traffic_columns(problem, fixed, profile, waves, (fixed.a_lines, fixed.b_lines))
     floor = roofline(problem, profile)
     clock_mhz = profile.peak_clock_mhz or profile.boost_clock_mhz or _CLOCK_MHZ
     area = fixed.block_m * fixed.block_n
@@ -194,10 +202,8 @@ def price(problem: Gemm | Sizes, fixed: FixedColumns, profile: HardwareProfile) 
     sharing = np.ceil(waves.programs / profile.units)
     sharing = np.maximum(np.minimum(sharing, fixed.slots / profile.units), 1)
     compute_step = sharing * fixed.alone_us
-    a_lines, b_lines = line_shares(problem, fixed, profile)
-    a_loads, b_loads = load_shares(problem, fixed, profile, _L2_BYTES_PER_CLOCK)
-    step_bytes = _moved_rows(fixed, fixed.block_m, problem.m) * np.maximum(a_lines, a_loads)
-    step_bytes += _moved_rows(fixed, fixed.block_n, problem.n) * np.maximum(b_lines, b_loads)
+    step_bytes = _moved_rows(fixed, fixed.block_m, problem.m) * fixed.a_loads
+    step_bytes += _moved_rows(fixed, fixed.block_n, problem.n) * fixed.b_loads
     step_bytes = step_bytes * fixed.block_k * problem.element_bytes
     l2_step = sharing * step_bytes / (_L2_BYTES_PER_CLOCK * clock_mhz)
     missed = np.minimum(traffic.dram_bytes / np.maximum(traffic.l2_bytes, 1.0), 1.0)
@@ -216,8 +222,7 @@ def price(problem: Gemm | Sizes, fixed: FixedColumns, profile: HardwareProfile) 
     alone = 1 + (waves.rounds - 1) / beside
     epilogue_us = alone * _EPILOGUE_US + waves.rounds * stored_us
     split_us = _split_us(fixed, traffic, _L2_BYTES_PER_CLOCK * clock_mhz, bandwidth, profile.units)
-    descriptors_us = np.where(fixed.is_template("persistent_tma"), _DESCRIPTOR_US, 0.0)
-    start_us = floor.floor_us + DRAM_LATENCY_US + descriptors_us
+    start_us = floor.floor_us + DRAM_LATENCY_US + fixed.descriptors_us
     steps_us = whole * step + epilogue_us
     busy_us = np.maximum(steps_us, dram_us) + _UNHIDDEN * np.minimum(steps_us, dram_us)
     compute_us = whole * compute_step
@@ -237,11 +242,8 @@ def price(problem: Gemm | Sizes, fixed: FixedColumns, profile: HardwareProfile) 
 
 def _moved_rows(fixed: FixedColumns, block: Column, size: Column | int) -> Column:
     """Rows of an operand that a step moves, those past a narrow operand's end by what they cost."""
-    by_descriptor = np.zeros(len(fixed), dtype=bool)
-    for template in ("persistent_tma", "warp_specialized", "packed"):
-        by_descriptor |= fixed.is_template(template)
     outside = np.maximum(block - size, 0)
-    return np.asarray(np.minimum(block, size) + by_descriptor * _FILLED_ROW * outside)
+    return np.asarray(np.minimum(block, size) + fixed.filled_row * outside)
 
 
 def _written_us(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Column:

@@ -35,10 +35,14 @@ class Knobs(Protocol):
 
 #: ``slots``: programs that the chip holds at once; ``alone_us``: a step's arithmetic of one block
 #: that has its unit to itself; ``depth``: steps that share a load's latency; ``issue_us``: the
-#: least time of a step, however little it loads and multiplies
+#: least time of a step, however little it loads and multiplies; ``a_lines`` and ``b_lines``: how
+#: much more than its bytes a load moves, by lines that it takes part of; ``a_loads`` and
+#: ``b_loads``: how much longer it takes than its bytes, by these and by narrow words;
+#: ``filled_row``: what a row outside an operand costs, in rows; ``descriptors_us``: their first use
 NAMES = (
     "template", "block_m", "block_n", "block_k", "split_k", "group_m", "num_stages", "load_bits",
     "slots", "alone_us", "depth", "issue_us",
+    "a_lines", "b_lines", "a_loads", "b_loads", "filled_row", "descriptors_us",
 )  # fmt: skip
 
 
@@ -50,6 +54,8 @@ class FixedColumns:
         (
             self.template, self.block_m, self.block_n, self.block_k, self.split_k, self.group_m,
             self.num_stages, self.load_bits, self.slots, self.alone_us, self.depth, self.issue_us,
+            self.a_lines, self.b_lines, self.a_loads, self.b_loads,
+            self.filled_row, self.descriptors_us,
         ) = matrix  # fmt: skip
 
     @classmethod

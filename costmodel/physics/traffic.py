@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from costmodel.physics.fixed import Knobs
 from costmodel.physics.roofline import copy_bandwidth_gb_s
-from costmodel.physics.sizes import Sizes, one_of
+from costmodel.physics.sizes import Sizes
 from costmodel.physics.waves import WaveColumns
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
@@ -47,9 +47,7 @@ class TrafficColumns:
     dies_bytes: Column
 
 
-def line_shares(
-    problem: Gemm | Sizes, table: Knobs, profile: HardwareProfile
-) -> tuple[Column, Column]:
+def line_shares(problem: Gemm, table: Knobs, profile: HardwareProfile) -> tuple[Column, Column]:
     """How much more than its bytes a load of A and of B moves, where it takes part of each line.
 
     A block's rows are contiguous along K or across it. By pointers, a run of half a line comes
@@ -71,7 +69,7 @@ def line_shares(
 
 
 def load_shares(
-    problem: Gemm | Sizes, table: Knobs, profile: HardwareProfile, l2_bytes_per_clock: float
+    problem: Gemm, table: Knobs, profile: HardwareProfile, l2_bytes_per_clock: float
 ) -> tuple[Column, Column]:
     """How much longer loads of A and of B by pointers take than L2 does, by their words' width.
 
@@ -82,16 +80,20 @@ def load_shares(
     by_pointer &= profile.block_memory is None
     shares = []
     for operand in "ab":
-        width = load_bytes(one_of(problem), table, operand)
+        width = load_bytes(problem, table, operand)
         rate = np.maximum(_WORDS_PER_CLOCK * width, _NARROWEST_BYTES_PER_CLOCK)
         shares.append(np.where(by_pointer, np.maximum(l2_bytes_per_clock / rate, 1.0), 1.0))
     return shares[0], shares[1]
 
 
 def traffic_columns(
-    problem: Gemm | Sizes, table: Knobs, profile: HardwareProfile, waves: WaveColumns
+    problem: Gemm | Sizes,
+    table: Knobs,
+    profile: HardwareProfile,
+    waves: WaveColumns,
+    lines: tuple[Column, Column],
 ) -> TrafficColumns:
-    """Traffic under the grouped tile order.
+    """Traffic under the grouped tile order; ``lines`` are the ``line_shares``.
 
     The programs in flight form a patch of about ``group_m`` rows of tiles; within it each row of
     A and column of B is fetched once from DRAM and met in L2 by the rest. From patch to patch an
@@ -119,8 +121,7 @@ def traffic_columns(
     resident_a = np.clip(capacity / (a_once + b_once), 0.0, 1.0)
     a_loads = a_once * (1 + (a_misses - 1) * (1 - resident_a))
     b_loads = b_once * (1 + (b_misses - 1) * (1 - resident_a))
-    a_lines, b_lines = line_shares(problem, table, profile)
-    a_loads, b_loads = a_loads * a_lines, b_loads * b_lines
+    a_loads, b_loads = a_loads * lines[0], b_loads * lines[1]
     dram = a_loads + b_loads
     dies = np.zeros(len(table))
     partitions = profile.l2_partitions or 1

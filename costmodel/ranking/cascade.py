@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from costmodel.ranking.trees import Trees
 
 Rows = NDArray[np.int64]
 Logs = NDArray[np.float64]
+#: features [rows, features], physics' estimate in us [rows], and the least that a row can take
+Features = tuple[NDArray[np.float32], NDArray[np.float64], Any]
 
 #: rows that reach the models: the best by physics. Where the best measured configuration of the
 #: held-out shapes stands by physics `costmodel evaluate --json` says (best_stands_by_physics)
@@ -25,21 +28,37 @@ FOR_SECOND, FOR_ALL = 16, 8
 _STEP = 1e-9
 
 
-class Narrowed(NamedTuple):
-    """What networks leave of one problem's rows for all models to speak of.
+@dataclass
+class Narrowing:
+    """One problem's rows on their way through the networks, fewer after each pass.
 
-    ``passes`` are, of each pass, the rows that go on and the logs of all rows' times that came;
     ``places`` are the rows left, by their place among all, with their ``features``, the logs of
-    physics' ``estimate`` and of the ``least`` that they can take, and the networks' mean word,
-    ``said`` (None where there are none).
+    physics' ``estimate`` and of the ``least`` that they can take, and the sum of what ``spoken``
+    networks said, ``total``. ``passes`` are, of each pass, the rows that went on and the logs of
+    the times of all that came.
     """
 
-    passes: list[tuple[Rows, Logs]]
     places: Rows
     features: NDArray[np.float32]
     estimate: Logs
     least: Logs
-    said: Logs | None
+    total: Logs
+    spoken: int = 0
+    passes: list[tuple[Rows, Logs]] = field(default_factory=list)
+
+    def hear(self, network: Network) -> None:
+        """Add a network's word."""
+        self.total = self.total + network.predict(self.features)
+        self.spoken += 1
+
+    def keep(self, count: int) -> None:
+        """Go on with the best ``count`` by the networks so far."""
+        rough = self.estimate + self.total / self.spoken
+        first = best_rows(rough, count)
+        self.passes.append((first, rough))
+        self.places, self.features = self.places[first], self.features[first]
+        self.estimate, self.least = self.estimate[first], self.least[first]
+        self.total = self.total[first]
 
     def unfolded(self, exact: Logs) -> Logs:
         """Logs of all rows' times, those left as in ``exact``: the rest keep their order behind."""
@@ -48,47 +67,41 @@ class Narrowed(NamedTuple):
         return exact
 
 
-def narrowed(
-    networks: Sequence[Network],
-    features: NDArray[np.float32],
-    estimate_us: NDArray[np.float64],
-    least_us: Any,
-) -> Narrowed:
-    """One pass after another, each over the best of the pass before.
-
-    Networks take one problem at a time: a product of matrices rounds by how many come along.
-    """
-    places, estimate = np.arange(len(features)), np.log(estimate_us)
-    passes: list[tuple[Rows, Logs]] = []
-    total, spoken = np.zeros(len(features)), 0
-    few = len(features) <= FOR_ALL
-    for speakers, count in ((networks[:1], FOR_SECOND), (networks[1:2], FOR_ALL)):
-        total = total + sum(network.predict(features) for network in speakers)
-        spoken += len(speakers)
-        if speakers and not few:
-            rough = estimate + total / spoken
-            first = best_rows(rough, count)
-            passes.append((first, rough))
-            places, features, estimate = places[first], features[first], estimate[first]
-            total = total[first]
-    total = total + sum(network.predict(features) for network in networks[2:])
-    least = np.log(np.maximum(np.broadcast_to(least_us, len(estimate_us))[places], _STEP))
-    said = total / len(networks) if networks else None
-    return Narrowed(passes, places, features, estimate, least, said)
+def narrowed(networks: Sequence[Network], problems: Iterable[Features]) -> list[Narrowing]:
+    """The rows of each problem that all networks speak of, and have spoken of."""
+    found = []
+    for features, estimate_us, least_us in problems:
+        rows = len(features)
+        least = np.log(np.maximum(np.broadcast_to(least_us, rows), _STEP))
+        found.append(
+            Narrowing(np.arange(rows), features, np.log(estimate_us), least, np.zeros(rows))
+        )
+    for speakers, count in (
+        (networks[:1], FOR_SECOND), (networks[1:2], FOR_ALL), (networks[2:], None),
+    ):  # fmt: skip
+        # a network at a time, so that its weights stay in a core's cache; and to it a problem at a
+        # time, since a product of matrices rounds by how many rows come along
+        for network in speakers:
+            for one in found:
+                one.hear(network)
+        if speakers and count:
+            for one in found:
+                one.keep(count)
+    return found
 
 
-def exact_logs(trees: Trees, some: Sequence[Narrowed]) -> list[Logs]:
+def exact_logs(trees: Trees, problems: Sequence[Narrowing]) -> list[Logs]:
     """Logs of the times of what is left of each problem.
 
     The trees' word counts as much as that of all networks; where there are none, it is alone. Trees
     cost less a row the more rows come along, and say the same.
     """
-    words = trees.predict(np.concatenate([one.features for one in some]))
+    words = trees.predict(np.concatenate([one.features for one in problems]))
     found, done = [], 0
-    for one in some:
+    for one in problems:
         said = words[done : done + len(one.places)]
         done += len(one.places)
-        said = said if one.said is None else (said + one.said) / 2
+        said = (said + one.total / one.spoken) / 2 if one.spoken else said
         found.append(np.maximum(one.estimate + said, one.least))
     return found
 

@@ -23,7 +23,7 @@ from costmodel.paths import atomic_write, packaged, user_path
 from costmodel.physics.estimate import EstimateColumns, estimate_columns
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, load_profile
-from costmodel.ranking.cascade import exact_logs, narrowed
+from costmodel.ranking.cascade import Features, exact_logs, narrowed
 from costmodel.ranking.features import FEATURES, feature_matrix
 from costmodel.ranking.network import Network
 from costmodel.ranking.trees import Trees
@@ -77,18 +77,18 @@ class Ranker:
         self, rows: NDArray[np.float32], estimate_us: NDArray[np.float64], least_us: Any
     ) -> NDArray[np.float64]:
         """Predicted times from features [configurations, features] and physics' estimate."""
-        left = narrowed(self.networks, rows, estimate_us, least_us)
+        (left,) = narrowed(self.networks, [(rows, estimate_us, least_us)])
         (exact,) = exact_logs(self.trees, [left])
         return np.asarray(np.exp(left.unfolded(exact)))
 
     def foremost_us(
-        self, many: Iterable[tuple[NDArray[np.float32], NDArray[np.float64], Any]]
+        self, problems: Iterable[Features]
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
         """Of each problem, the rows that ``corrected_us`` puts first, and their times.
 
-        ``many`` are its arguments, a problem after another.
+        ``problems`` are its arguments, one after another.
         """
-        left = [narrowed(self.networks, *each) for each in many]
+        left = narrowed(self.networks, problems)
         for one, exact in zip(left, exact_logs(self.trees, left), strict=True):
             yield one.places, np.exp(exact)
 

@@ -91,7 +91,7 @@ class Shelf:
 
     def priced(self, problems: Sequence[Gemm], profile: HardwareProfile) -> Priced:
         """The legal candidates of problems of the shelf's kind, at their sizes."""
-        picked = [self._legal_rows(problem, profile) for problem in problems]
+        picked = self._legal_rows(problems, profile)
         counts = [len(rows) for rows, _ in picked]
         rows = np.concatenate([rows for rows, _ in picked])
         knobs = self.fixed.take(rows)
@@ -100,13 +100,18 @@ class Shelf:
         physics = price(sizes, knobs, profile)
         return Priced(sizes, knobs, physics, np.cumsum(counts).tolist(), self, rows)
 
-    def _legal_rows(self, problem: Gemm, profile: HardwareProfile) -> tuple[Rows, Rows]:
-        rows, split_k = self.grid.pick(problem, profile.units)
-        if may_outgrow_grid(problem, profile):
-            table = with_parts(self.grid.configs, rows, split_k)
-            legal = follows(problem, table, profile, [r for r in rules_of(profile) if r.by_size])
-            rows, split_k = rows[legal], split_k[legal]
-        return rows, split_k
+    def _legal_rows(
+        self, problems: Sequence[Gemm], profile: HardwareProfile
+    ) -> list[tuple[Rows, Rows]]:
+        found = self.grid.pick(problems, profile.units)
+        for place, problem in enumerate(problems):
+            if may_outgrow_grid(problem, profile):
+                rows, split_k = found[place]
+                table = with_parts(self.grid.configs, rows, split_k)
+                rules = [rule for rule in rules_of(profile) if rule.by_size]
+                legal = follows(problem, table, profile, rules)
+                found[place] = rows[legal], split_k[legal]
+        return found
 
 
 def shelf_of(problem: Gemm, profile: HardwareProfile) -> Shelf:

@@ -16,7 +16,7 @@ MOST_NODES = 5_000_000
 MOST_DEPTH = 16
 MOST_TREES = 10_000
 #: rows that go through all trees together: enough that a call of numpy costs little a row
-_ROWS_AT_ONCE = 128
+_ROWS_AT_ONCE = 64
 
 
 @dataclass(frozen=True)

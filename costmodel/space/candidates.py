@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,8 @@ def candidates(problem: Gemm, profile: HardwareProfile) -> ConfigTable:
     A few thousand rows in a fixed order. Nothing here asks whether a row fits.
     """
     grid = grid_of(problem, profile)
-    return with_parts(grid.configs, *grid.pick(problem, profile.units))
+    (picked,) = grid.pick([problem], profile.units)
+    return with_parts(grid.configs, *picked)
 
 
 def table_of_templates(
@@ -95,17 +97,23 @@ class Grid:
         default_factory=dict, compare=False, repr=False
     )
 
-    def pick(self, problem: Gemm, units: int) -> tuple[Rows, Rows]:
-        """Rows for a problem of the grid's kind, in a fixed order, and the parts of K of each."""
-        square, bounds = self._of_blocks(
-            _block_choices(problem.m, self.block_m), _block_choices(problem.n, self.block_n)
-        )
-        square = square[bounds.hold(problem)]
-        groups, split_k = self.groups.pick(problem, units)
+    def pick(self, problems: Sequence[Gemm], units: int) -> list[tuple[Rows, Rows]]:
+        """Rows for problems of the grid's kind, in a fixed order, and the parts of K of each."""
+        groups, split_k, owner = self.groups.pick(problems, units)
         groups = groups + len(self.bounds)
         among = self.among[groups]
-        rows = np.concatenate([square, groups[among]])
-        return rows, np.concatenate([self.configs.split_k[square], split_k[among]])
+        groups, split_k, owner = groups[among], split_k[among], owner[among]
+        ends = np.searchsorted(owner, np.arange(len(problems) + 1)).tolist()
+        found = []
+        for problem, (start, end) in zip(problems, pairwise(ends), strict=True):
+            square, bounds = self._of_blocks(
+                _block_choices(problem.m, self.block_m), _block_choices(problem.n, self.block_n)
+            )
+            square = square[bounds.hold(problem)]
+            rows = np.concatenate([square, groups[start:end]])
+            parts = np.concatenate([self.configs.split_k[square], split_k[start:end]])
+            found.append((rows, parts))
+        return found
 
     def _of_blocks(self, block_m: Sequence[int], block_n: Sequence[int]) -> tuple[Rows, SizeBounds]:
         """Rows with these blocks, and "matvec", which has its own; at most 25 pairs of choices."""

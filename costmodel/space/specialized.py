@@ -47,7 +47,7 @@ def warp_group_candidates(
     ``widths`` are the columns that a tile may have, in place of those that fit the problem.
     """
     grid = warp_group_grid(problem, profile)
-    rows, split_k = grid.pick(problem, profile.units, widths)
+    rows, split_k, _ = grid.pick([problem], profile.units, widths)
     return with_parts(grid.configs, rows, split_k)
 
 
@@ -80,21 +80,29 @@ class WarpGroupGrid:
     stages_alone: Column
 
     def pick(
-        self, problem: Gemm, units: int, widths: Sequence[int] | None = None
-    ) -> tuple[Column, Column]:
-        """Rows of ``configs`` that suit a problem's sizes, and the parts of K of each."""
+        self, problems: Sequence[Gemm], units: int, widths: Sequence[int] | None = None
+    ) -> tuple[Column, Column, Column]:
+        """Rows of ``configs`` that suit problems' sizes, the parts of K of each, and whose it is.
+
+        One problem's come after another's.
+        """
         if not len(self.rows):
-            return self.first, self.first
-        tall, wide = (problem.m, problem.n), (problem.n, problem.m)  # by swap
-        sides = zip(tall, wide, strict=True)
-        made = [_allowed(tuple(widths or _widths(*side, units))) for side in sides]
-        keep = np.concatenate(made).take(self._side_and_width)
-        keep &= self.rows < np.array([2 * max(size, 64) for size in tall]).take(self.swap)
-        entry = np.flatnonzero(keep)
-        swap, split = self.swap[entry], self.split[entry]
-        tiles = np.ceil(np.array(tall).take(swap) / self.rows[entry])
-        tiles *= np.ceil(np.array(wide).take(swap) / self.width[entry])
-        steps = np.ceil(problem.k / self.block_k[entry])
+            return self.first, self.first, self.first
+        tall = np.array([(problem.m, problem.n) for problem in problems])  # by swap
+        wide = tall[:, ::-1].ravel()
+        made = [
+            _allowed(tuple(widths or _widths(*side, units)))
+            for problem in problems
+            for side in ((problem.m, problem.n), (problem.n, problem.m))
+        ]
+        keep = np.reshape(made, (len(problems), -1)).take(self._side_and_width, axis=1)
+        keep &= self.rows < (2 * np.maximum(tall, 64)).take(self.swap, axis=1)
+        owner, entry = np.nonzero(keep)
+        side, split = 2 * owner + self.swap[entry], self.split[entry]
+        tiles = np.ceil(tall.take(side) / self.rows[entry])
+        tiles *= np.ceil(wide.take(side) / self.width[entry])
+        depth = np.array([problem.k for problem in problems])
+        steps = np.ceil(depth.take(owner) / self.block_k[entry])
         # parts that leave each program two steps, and the chip programs enough for two rounds
         most = np.minimum(2 * units // tiles, steps // 2)
         parts = np.searchsorted(_SPLITS, most, side="right") - 1
@@ -109,7 +117,8 @@ class WarpGroupGrid:
         stages = np.minimum(self.stages[picked], deepest)
         # where K is short, room for one block buys what two have too
         new = np.minimum(self.stages_alone[picked], deepest) != stages
-        return (self.first[picked] + stages - 2)[new], split_k[new]
+        rows = (self.first[picked] + stages - 2)[new]
+        return rows, split_k[new], np.repeat(owner, count)[new]
 
     @cached_property
     def _side_and_width(self) -> Column:

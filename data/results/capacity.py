@@ -31,7 +31,7 @@ DRAWS = HERE.parent / "runs" / "h200-train-b-000.parquet"
 #: iterations, leaves and depth
 TREES = ((300, 63, 8), (600, 127, 10), (600, 255, 8), (600, 255, 10))
 #: layers, and times that all rows are seen
-NETWORKS = (((64,) * 3, 60), ((128,) * 3, 30), ((256,) * 3, 60), ((384,) * 3, 60))
+NETWORKS = (((64,) * 3, 60), ((128,) * 3, 60), ((256,) * 2, 60), ((256,) * 3, 60), ((384,) * 2, 60))
 Say = Callable[[NDArray[np.float32]], NDArray[np.float64]]
 
 
