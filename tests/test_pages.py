@@ -144,7 +144,7 @@ def test_the_pages_table_of_slices_is_that_of_its_figures():
 def test_the_page_tells_what_size_and_kernels_are_worth():
     found = result("capacity_h200-sxm.json")
     page = (ROOT / "docs/model.md").read_text(encoding="utf-8")
-    large, small = "600 trees of 255 leaves, 10 deep", "300 trees of 63 leaves, 8 deep"
+    large, small = "600 trees of 255 leaves, 8 deep", "300 trees of 63 leaves, 8 deep"
     network = "network 256x256x256, 60"
 
     def err(learned, what):

@@ -26,7 +26,7 @@ from costmodel.config import ConfigTable, KernelConfig
 from costmodel.errors import DeviceError
 from costmodel.measure.bench import new_run_id
 from costmodel.measure.collect import collect
-from costmodel.measure.jobs import Job, sample_job
+from costmodel.measure.jobs import Job, ranked_job, sample_job
 from costmodel.measure.slices import granted_units
 from costmodel.measure.worker import WorkerOptions
 from costmodel.physics.estimate import estimate_columns
@@ -47,8 +47,9 @@ DRAWN = {
 }
 #: what a shape's roofline may take on the smallest slice: a run of many milliseconds is dear
 _LONGEST_US = 1_500.0
-#: configurations that each slice's own estimate ranks first, measured on all
-_FIRST = 5
+#: configurations that each slice's own estimate ranks first, and the shipped model for it, measured
+#: on all
+_FIRST, _RANKED = 5, 8
 #: a calibration that is not done after this long is given up; the rows matter more
 _CALIBRATION_SECONDS = 150.0
 #: shares of the time that the first slice may take, for one of each other: it compiles for all.
@@ -80,13 +81,13 @@ def drawn_shapes(smallest: HardwareProfile, seed: int) -> list[Shape]:
 def shared_configs(
     problem: cm.Gemm, chips: Iterable[HardwareProfile], count: int, kernels: float, seed: int
 ) -> ConfigTable:
-    """Some ``count`` configurations: a draw on the whole chip, and the first of each by physics."""
+    """Some ``count`` configurations: a draw on the whole chip, and the first of each slice."""
     chips = sorted(chips, key=lambda chip: -chip.units)
     found: list[KernelConfig] = []
     for chip in chips:
         legal, _ = prune(problem, candidates(problem, chip), chip)
         order = np.argsort(estimate_columns(problem, legal, chip).time_us, kind="stable")
-        found += list(legal[order[:_FIRST]])
+        found += [*legal[order[:_FIRST]], *ranked_job(problem, chip, _RANKED).configs]
     drawn = sample_job(problem, chips[0], max(count - len(set(found)), 1), seed, kernels)
     return ConfigTable.of(list(dict.fromkeys([*found, *drawn.configs])))
 
