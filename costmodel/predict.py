@@ -88,6 +88,21 @@ class Prediction:
         return self.source == "measured" or self.profile.name in self.devices
 
     @property
+    def beware(self) -> str:
+        """What speaks against time and interval where they are not ``calibrated``, else nothing."""
+        if self.calibrated:
+            return ""
+        shipped = default_ranker()
+        known = shipped is not None and self.profile.name in shipped.manifest.get("devices", ())
+        of = "such a problem on this chip" if known else "this chip"
+        return f"no run of {of} was measured: time and interval are not calibrated"
+
+    @property
+    def spread(self) -> str:
+        """What of the runs the interval holds, in words."""
+        return "80% of the runs" if self.source == "measured" else "90%"
+
+    @property
     def upcast(self) -> bool:
         """Whether the chip lacks the type and multiplies it as fp16 instead."""
         return compute_dtype(self.problem, self.profile) != self.problem.dtype

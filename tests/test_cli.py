@@ -210,7 +210,8 @@ def test_the_json_of_explain_and_doctor_has_these_fields_and_no_others():
     found = json.loads(printed("explain", 512, 512, 8192, *CHIP, "--json"))
     assert set(found) == {
         "problem", "profile", "chip", "unit_name", "config", "time_us", "tflops", "peak_tflops",
-        "peak_share", "interval", "source", "calibrated", "bound", "roofline", "parts",
+        "peak_share", "interval", "source", "calibrated", "beware", "spread", "bound",
+        "roofline", "parts",
         "resources", "work", "runners_up", "candidates", "rejections", "causes", "unknown",
         "layers", "neighbours", "instead_of",
     }  # fmt: skip
@@ -517,3 +518,10 @@ def test_options_of_collect_of_which_one_would_be_ignored_are_refused(
 ):
     status, err = failure(monkeypatch, capsys, "collect", "--shapes", "train", *options)
     assert status == 2 and message in " ".join(err.split())
+
+
+@pytest.mark.parametrize("option", [("--plot", "a.png"), ("--html", "a.html"), ("--compile",)])
+def test_a_configuration_that_cannot_run_is_not_drawn(option, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = run("explain", 512, 512, 8192, *CHIP, "--set", "num_stages=32", *option)
+    assert found.exit_code == 2 and "cannot run" in found.stderr and not list(tmp_path.iterdir())

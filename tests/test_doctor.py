@@ -303,3 +303,24 @@ def test_every_diagnosis_is_text_of_100_columns_and_json():
         again = json.loads(json.dumps(found.as_dict(), allow_nan=False))
         assert set(again) == {"kind", "looked_at", "findings", "healthy"}
         assert all(set(c) == {"name", "evidence", "remedy"} for c in again["findings"])
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("RuntimeError: Triton Error [CUDA]: out of memory", "device_out_of_memory"),
+        ("RuntimeError: CUDA error: out of memory", "device_out_of_memory"),
+        ("Triton Error [HIP]:  Code: 1, Messsage: invalid argument", "invalid_launch"),
+        ("error: ran out of registers during register allocation", "out_of_registers"),
+    ],
+)
+def test_other_words_for_the_same_fault(text, name):
+    assert [cause.name for cause in diagnose(text).findings] == [name]
+
+
+def test_a_log_of_a_chip_without_a_profile_gets_no_clean_bill(tmp_path):
+    rows = [row | {"device": None, "device_name": "Foo"} for row in rows_of("healthy_4096.jsonl")]
+    found = diagnose(log_of(tmp_path, rows)).findings
+    assert [cause.name for cause in found] == ["unknown_chip"] and "Foo" in found[0].evidence
+    sliced = [row | {"device": "h200-sxm-64-units"} for row in rows]
+    assert "unknown_chip" not in {c.name for c in diagnose(log_of(tmp_path, sliced)).findings}

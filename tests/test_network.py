@@ -8,7 +8,7 @@ import pytest
 from costmodel.errors import ModelError
 from costmodel.learning import networks
 from costmodel.learning.networks import network_of
-from costmodel.ranking.cascade import FOR_ALL, FOR_SECOND, best_rows, with_first
+from costmodel.ranking.cascade import FOR_ALL, FOR_SECOND, ToJudge, best_rows, with_first
 from costmodel.ranking.features import FEATURES
 from costmodel.ranking.network import MOST_NETWORKS, Network
 from costmodel.ranking.ranker import Ranker, load_ranker
@@ -48,40 +48,65 @@ def test_a_network_by_hand_and_past_its_range():
     assert network(2.0).predict(rows_of([0, 3, 100, 250, -7])).tolist() == [0, 6, 200, 200, 0]
 
 
-def test_the_quickest_choose_and_all_order_what_they_chose():
+def test_all_order_what_the_quickest_chose_and_no_other_row_is_first():
     count = 3 * FOR_SECOND
     rows = rows_of(np.linspace(0, 3, count), first=np.arange(count) % 2)
-    ranker = Ranker(STEP, 0.0, 0.0, {}, (network(), network(3.0), network(8.0)))
+    networks_ = network(), network(3.0), network(-9.0)
+    ranker = Ranker(STEP, 0.0, 0.0, {}, networks_)
     times = ranker.corrected_us(rows, np.ones(count), 0.0)
-    # networks say x, 3 x and 8 x, and put the first rows first; trees say 1 or 3, by whether a row
-    # is even: half of the one, half of the others' mean
-    said = (np.where(np.arange(FOR_ALL) % 2, 3, 1) + 4 * rows[:FOR_ALL, 1]) / 2
-    assert times[:FOR_ALL] == pytest.approx(np.exp(said), rel=1e-6)
-    for first, end in ((FOR_ALL, FOR_SECOND), (FOR_SECOND, count)):
-        behind = times[first:end]
-        assert (behind > times[:first].max()).all() and (np.diff(behind) >= 0).all()
+    # networks say x, 3 x and -9 x, of which the first two put the first rows first; trees say 1 or
+    # 3, by whether a row is even: half of the one, half of the others' mean
+    said = (np.where(np.arange(count) % 2, 3, 1) - 5 / 3 * rows[:, 1]) / 2
+    chosen = np.arange(FOR_ALL)
+    assert times[:FOR_ALL] == pytest.approx(np.exp(said[:FOR_ALL]), rel=1e-6)
+    # by the word of all the last are faster; they stand right behind the first of those chosen
+    first = said[:FOR_ALL].min()
+    slower = np.setdiff1d(np.flatnonzero(said > first + 1e-5), chosen)
+    faster = np.setdiff1d(np.flatnonzero(said < first - 1e-5), chosen)
+    assert times[slower] == pytest.approx(np.exp(said[slower]), rel=1e-6) and len(slower)
+    assert len(faster) and (times[faster] > np.exp(first)).all()
+    assert times[faster] == pytest.approx(np.exp(first), rel=1e-6)
+    assert (np.argsort(times[faster]) == np.argsort(said[faster])).all()
 
 
-def test_those_that_all_spoke_of_are_the_first_of_all_rows():
+@pytest.mark.parametrize("count", range(5))
+def test_the_first_of_a_few_rows_is_the_first_of_all(count):
     draw = np.random.default_rng(0)
-    ranker = Ranker(STEP, 0.0, 0.0, {}, (network(), network(3.0)))
+    networks_ = tuple(network(slope) for slope in (1.0, 3.0, -2.0, 0.5)[:count])
+    ranker = Ranker(STEP, 0.0, 0.0, {}, networks_)
     many = []
-    for count in (3, FOR_ALL, FOR_ALL + 1, 50, 200):
-        rows = rows_of(draw.uniform(0, 2, count), draw.uniform(0, 1, count))
-        many.append((rows, draw.uniform(5, 9, count), 9.0))
+    for rows in (1, 3, FOR_ALL, FOR_ALL + 1, 50, 200):
+        features = rows_of(draw.uniform(-1, 1, rows), draw.uniform(0, 1, rows))
+        many.append(ToJudge(features, draw.uniform(5, 9, rows), 9.7))
     for one, (places, times) in zip(many, ranker.foremost_us(many), strict=True):
         whole = ranker.corrected_us(*one)
-        assert len(places) == min(FOR_ALL, len(whole)) and (whole >= 9 - 1e-9).all()
+        assert len(places) == (min(FOR_ALL, len(whole)) if count else len(whole))
         assert whole[places].tolist() == times.tolist()
-        assert (np.delete(whole, places) > times.max()).all()
+        assert (np.delete(whole, places) > times.min()).all()
+        # the least that a row can take holds of each, to the last digit, and binds
+        assert (whole >= 9.7).all()
+    assert (whole == 9.7).any() or not count
+    assert ranker.foremost_us([]) == [] and len(ranker.corrected_us(*many[0][:2], 0.0)) == 1
+    assert len(ranker.corrected_us(many[0].features[:0], np.empty(0), 0.0)) == 0
+
+
+def test_every_network_has_its_word():
+    rows, said = rows_of(np.full(1, 2.0)), []
+    for slopes in ((1.0,) * 4, (1.0, 1.0, 1.0, 5.0), (1.0, 1.0, 5.0, 1.0), (5.0, 1.0, 1.0, 1.0)):
+        ranker = Ranker(LEAF, 0.0, 0.0, {}, tuple(network(slope) for slope in slopes))
+        said.append(float(ranker.foremost_us([ToJudge(rows, np.ones(1), 0.0)])[0][1][0]))
+    # trees say 0; networks 2, and with one of them 10 a mean of 4: half of that counts
+    assert said == pytest.approx(np.exp([1.0, 2.0, 2.0, 2.0]))
 
 
 def test_the_best_rows_are_those_of_a_stable_sort():
     draw = np.random.default_rng(0)
     for size in (1, 5, 6, 40):
         time = draw.integers(0, 9, size).astype(float)  # many equal
-        stable = np.sort(np.argsort(time, kind="stable")[:6])
-        assert best_rows(time, 6).tolist() == stable.tolist()
+        with_nan = np.where(draw.uniform(size=size) < 0.9, np.nan, time)
+        for some in (time, with_nan, np.full(size, np.inf)):
+            stable = np.sort(np.argsort(some, kind="stable")[:6])
+            assert best_rows(some, 6).tolist() == stable.tolist()
 
 
 def test_few_rows_are_seen_by_all_and_without_networks_trees_are_alone():
@@ -174,7 +199,7 @@ def test_trees_that_would_fill_memory_when_completed_are_refused():
 def test_rows_behind_keep_their_order():
     # fourth, second and third place are lifted past 0.2, in their order
     rough = np.array([0.5, -2.0, -1.5, -3.0, 0.1])
-    times = with_first(rough, np.array([0]), np.array([0.2]))
+    times = with_first(rough, np.array([0]), np.array([0.2]), 0.2)
     assert times[0] == 0.2 and np.argsort(times).tolist() == [0, 3, 1, 2, 4]
 
 

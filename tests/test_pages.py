@@ -123,7 +123,8 @@ def test_the_page_of_the_model_tells_its_sizes():
         in page
     )
     assert f"picks {FOR_SECOND}; with the second it picks {FOR_ALL} of these" in page
-    assert f"sees the best {SHORTLIST} by physics" in page
+    past = result("scorecard_h200-sxm.json")["best_stands_by_physics"]["past_shortlist"]
+    assert f"sees the best {SHORTLIST} by physics: on {past} of the 110 held-out" in page
     trees = f"{PARAMETERS['max_iter']} trees of {PARAMETERS['max_leaf_nodes']} leaves"
     assert trees in page and HIDDEN == ((64,) * 3, (256,) * 3, (256,) * 3, (256,) * 3)
     assert "four networks (three layers of 256, and of 64 in the first)" in page

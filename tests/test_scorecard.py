@@ -217,10 +217,10 @@ def test_ridge_finds_a_target_that_is_linear_in_a_feature():
     assert choose(asked).tolist() == np.argsort(asked.time_us).tolist()
 
 
-def test_a_row_counts_by_the_square_of_its_share_of_the_best():
-    # 1, 1/4 and 1/16 of 21/16
+def test_a_row_counts_by_the_cube_of_its_share_of_the_best():
+    # 1, 1/8 and 1/64 of 73/64
     weights = row_weights(np.array([10.0, 20.0, 40.0])).tolist()
-    assert weights == pytest.approx([16 / 21, 4 / 21, 1 / 21])
+    assert weights == pytest.approx([64 / 73, 8 / 73, 1 / 73])
 
 
 # --- intervals ------------------------------------------------------------------------------------

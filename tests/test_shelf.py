@@ -119,8 +119,10 @@ def test_rows_of_several_problems_are_priced_as_each_alone():
 def test_a_shortlist_has_the_features_of_its_rows():
     one = Gemm(1000, 3000, 1016, layout="nn")
     (short,) = shelf_of(one, H200).priced([one], H200).shortlists(H200)
-    assert short.features.shape == (SHORTLIST, len(FEATURES))
-    assert np.array_equal(short.features, feature_matrix(one, legal(one)[short.rows], H200, None))
+    assert short.rated.features.shape == (SHORTLIST, len(FEATURES))
+    assert np.array_equal(
+        short.rated.features, feature_matrix(one, legal(one)[short.rows], H200, None)
+    )
 
 
 def test_sizes_are_each_problems_on_its_rows_and_the_rest_is_the_kinds():

@@ -17,7 +17,12 @@ from costmodel.config import KernelConfig  # noqa: E402
 from costmodel.dropin.knob_names import KNOB_NAMES, config_of_parameters  # noqa: E402
 from costmodel.dropin.pruner import Pruner  # noqa: E402
 from costmodel.dropin.triton_args import problem_of_call  # noqa: E402
-from costmodel.errors import ConfigError, NoCandidateError, UnsupportedError  # noqa: E402
+from costmodel.errors import (  # noqa: E402
+    ConfigError,
+    NoCandidateError,
+    UnknownNameError,
+    UnsupportedError,
+)
 from costmodel.price import price  # noqa: E402
 from costmodel.profile import load_profile  # noqa: E402
 from costmodel.records import RunLog  # noqa: E402
@@ -403,3 +408,15 @@ def test_the_comparison_with_a_full_search_writes_a_row_a_shape_and_resumes(tmp_
     assert [row["m"] for row in rows] == ["64", "33"]
     assert all(row["pruned_measured"] == "6" and float(row["error"]) < 1e-3 for row in rows)
     assert "2 shapes: geometric mean" in done.stdout
+
+
+def test_a_list_for_every_chip_is_ranked_on_one_without_warps_and_stages():
+    pruner = Pruner(2, profile="ascend-910b2")
+    chosen = pruner.choose(FITTING, call(512, 512, 512))
+    assert 1 <= len(chosen) <= 2 and all(config in FITTING for config in chosen)
+
+
+@pytest.mark.parametrize("wrong", [{"names": {"ROWS": "blok_m"}}, {"template": "tiles"}])
+def test_what_is_named_wrongly_is_an_error_before_any_launch(wrong):
+    with pytest.raises(UnknownNameError):
+        cm.triton_prune(profile=CHIP, **wrong)

@@ -49,7 +49,10 @@ def doctor(
 
     given: str | Path | None = None
     if source == "-" or (source is None and config is None and not sys.stdin.isatty()):
-        given = sys.stdin.read()
+        # another program's output is of any encoding
+        given = sys.stdin.buffer.read().decode("utf-8", errors="replace")
+        if not given.strip():
+            raise typer.BadParameter("nothing came in: pipe a text into `costmodel doctor -`")
     elif source is not None:
         given = Path(source)
     found = diagnose(

@@ -62,13 +62,11 @@ def predict(
         print_json(prediction.as_dict(top))
         return
     low, high = prediction.interval
-    spread = "80% of the runs" if prediction.source == "measured" else "90%"
     typer.echo(
         f"{prediction.problem} on {prediction.profile.name}: {prediction.config}\n"
-        f"{prediction.time_us:.2f} us ({spread} between {low:.2f} and {high:.2f}), "
+        f"{prediction.time_us:.2f} us ({prediction.spread} between {low:.2f} and {high:.2f}), "
         f"{prediction.tflops:.1f} TFLOPS, bound by {prediction.bound}; "
-        f"{SOURCES[prediction.source]}"
-        + ("" if prediction.calibrated else "; no run of this chip was measured: not calibrated")
+        f"{SOURCES[prediction.source]}" + (f"; {prediction.beware}" if prediction.beware else "")
     )
     flop = prediction.problem.flops / 1e6
     rows = []
@@ -148,6 +146,11 @@ def explain(
         wanted = changed(KernelConfig.parse(config) if config else best.config, knobs)
         answer = forced(best, wanted)
         if not isinstance(answer, Prediction):
+            if plot is not None or html is not None or compile_it:
+                raise typer.BadParameter(
+                    f"{wanted} cannot run, so there is nothing to draw or compile: leave out "
+                    "--plot, --html and --compile to see why"
+                )
             refused = RejectedReport.of(best, answer)
             print_json(refused.as_dict()) if as_json else typer.echo(refused.text())
             return
@@ -161,7 +164,7 @@ def explain(
     if html is not None:
         from costmodel.explain.page import write_page
 
-        write_page(prediction, html, instead)
+        write_page(prediction, html, instead, top=top)
     actual = None
     if compile_it:
         from costmodel.explain.compiled import compiled

@@ -147,7 +147,8 @@ def _of_rows(path: Path) -> Diagnosis:
     if frame is None:
         return Diagnosis("measured rows", str(path), tuple(findings))
     checks = (
-        runs.failures, runs.unsteady, runs.behind_vendor, runs.size_collapse, comparison_faults,
+        runs.failures, runs.unknown_chips, runs.unsteady, runs.behind_vendor, runs.size_collapse,
+        comparison_faults,
     )  # fmt: skip
     for check in checks:
         findings += check(frame)

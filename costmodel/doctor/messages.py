@@ -94,6 +94,12 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "out_of_registers",
+        r"ran out of registers during register allocation",
+        "the code needs more registers than a thread has",
+        "twice the warps halve the accumulator a thread holds; else smaller blocks",
+    ),
+    Fault(
+        "out_of_registers",
         r"too many resources requested for launch",
         "registers times threads exceed what a unit has",
         "fewer num_warps or smaller blocks; maxnreg lowers registers at the price of spills",
@@ -177,7 +183,8 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "invalid_launch",
-        r"(?:Triton Error \[CUDA\]: invalid argument|invalid configuration argument)",
+        r"(?:Triton Error \[(?:CUDA|HIP)\]:[^\n]*invalid argument|"
+        r"invalid configuration argument)",
         "the driver refuses the launch: a grid dimension or the block's size is out of range",
         "grid y and z end at 65,535: put tiles into x; threads a block end at 1,024",
     ),
@@ -190,7 +197,8 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "device_out_of_memory",
-        r"(?:CUDA|HIP) out of memory\.? *(?P<told>Tried to allocate [\d.]+ \w+)?",
+        r"(?:(?:CUDA|HIP) out of memory\.?|(?:Triton Error \[(?:CUDA|HIP)\]|(?:CUDA|HIP) error)"
+        r":[^\n]*out of memory) *(?P<told>Tried to allocate [\d.]+ \w+)?",
         "device memory is full. {told}",
         "this is not shared memory: no block size helps; free tensors, or split the problem",
     ),

@@ -13,6 +13,7 @@ from costmodel.explain.case import Cause
 from costmodel.explain.layers import us
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, list_profiles, load_profile
+from costmodel.profile.derive import part_named
 from costmodel.records.log import LineProblem
 from costmodel.records.schema import PROBLEM_COLUMNS, config_of, problem_of
 
@@ -172,12 +173,33 @@ def correct(frame: Frame) -> Frame:
     return frame[(frame["invalidity"] == "correct") & frame["time_us"].notna()]
 
 
+def unknown_chips(frame: Frame) -> Iterator[Cause]:
+    """Rows of chips that no profile describes: nothing of theirs was compared with a roofline."""
+    ran = correct(frame)
+    strange = ran[~ran["device"].isin(_known_chips(ran))]
+    if len(strange):
+        names = strange["device"].fillna(strange["device_name"]).fillna("a nameless device")
+        yield Cause(
+            "unknown_chip",
+            f"{_rows(len(strange))} of {', '.join(sorted(set(map(str, names))))}, which no profile "
+            "describes: roofline and comparison were not looked at",
+            "describe the chip (`costmodel profiles new`), or name its profile in the rows' device",
+        )
+
+
+def _known_chips(frame: Frame) -> list[str]:
+    """Devices that have a profile, or are a slice of one that has."""
+    named = [name for name in frame["device"].dropna().unique() if isinstance(name, str)]
+    own = set(list_profiles())
+    return [name for name in named if name in own or part_named(name) is not None]
+
+
 def each_problem(frame: Frame) -> Iterator[tuple[Gemm, HardwareProfile, Frame]]:
     """Each problem of a chip that has a profile, with its rows; at most ``MOST_PROBLEMS``."""
-    known = set(list_profiles())
     keys = ["device", *PROBLEM_COLUMNS]
     number = 0
-    for _, part in frame[frame["device"].isin(known)].groupby(keys, dropna=False, sort=False):
+    known = frame[frame["device"].isin(_known_chips(frame))]
+    for _, part in known.groupby(keys, dropna=False, sort=False):
         if (number := number + 1) > MOST_PROBLEMS:
             return
         yield problem_of(facts_of(part.iloc[0])), load_profile(str(part["device"].iloc[0])), part

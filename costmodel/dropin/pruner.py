@@ -7,15 +7,19 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from costmodel.config import ConfigTable, KernelConfig
+from costmodel.config import KNOBS, TEMPLATES, ConfigTable, KernelConfig
 from costmodel.dropin.knob_names import config_of_parameters
 from costmodel.dropin.triton_args import problem_of_call
-from costmodel.errors import CostModelError, NoCandidateError
+from costmodel.errors import CostModelError, NoCandidateError, unknown_name
 from costmodel.measure.tune import survivors
 from costmodel.price import price
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, resolve_profile
 from costmodel.space.prune import prune
+from costmodel.space.schema import as_held
+
+#: what ``names`` may say of a parameter: a knob, a size, or an operand
+NAMED = (*KNOBS, "m", "n", "k", "a", "b", "c")
 
 ProblemOf = Callable[[Mapping[str, Any]], Gemm]
 
@@ -42,12 +46,19 @@ def triton_prune(
     call's arguments instead. ``template`` is the kernel family that the kernel resembles, "tile"
     or "split_k" by its SPLIT_K; "persistent_tma" for one with descriptors.
 
-    Raises ``NoCandidateError`` when the tuner runs and the chip can hold none of the list.
+    Raises ``NoCandidateError`` when the tuner runs and the chip can hold none of the list, and
+    ``UnknownNameError`` for a name of ours or a template that there is not.
 
     >>> @triton.autotune(configs, key=["M", "N", "K"],
     ...                  prune_configs_by=costmodel.triton_prune(6))   # doctest: +SKIP
     """
-    survivors(1, top_k)  # a bad top_k is an error here, not at the first launch
+    # what is said wrongly is an error here, not at the first launch
+    survivors(1, top_k)
+    for ours in (names or {}).values():
+        if ours not in NAMED:
+            raise unknown_name("knob or size", ours, NAMED)
+    if template is not None and template not in TEMPLATES:
+        raise unknown_name("template", template, TEMPLATES)
     return {"early_config_prune": Pruner(top_k, profile, names, problem, template)}
 
 
@@ -83,6 +94,8 @@ class Pruner:
             return self._all(configs, "its configurations name no BLOCK_M, BLOCK_N and BLOCK_K")
         try:
             problem, chip = self.problem_of(arguments), resolve_profile(self.profile)
+            # a list says warps and stages for every chip, and some have none
+            known = [as_held(config, chip) for config in known]
             priced = price(problem, list(dict.fromkeys(known)), chip)
         except CostModelError as error:
             return self._all(configs, str(error))

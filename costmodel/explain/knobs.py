@@ -8,7 +8,7 @@ from typing import Any
 
 from costmodel.config import KNOBS, TEMPLATES, KernelConfig
 from costmodel.errors import ConfigError, unknown_name
-from costmodel.predict import Prediction
+from costmodel.predict import Prediction, predict_best
 from costmodel.price import price
 from costmodel.space.prune import Rejection
 
@@ -121,15 +121,17 @@ def _value(name: str, text: str) -> Any:
 
 def forced(prediction: Prediction, config: KernelConfig) -> Prediction | Rejection:
     """The prediction with ``config`` in place of the chosen one, or why the chip cannot run it."""
+    if prediction.source == "measured" and config != prediction.config:
+        # a measured answer speaks for its own configuration alone
+        prediction = predict_best(prediction.problem, prediction.profile, use_measured=False)
     priced = price(prediction.problem, [config], prediction.profile, prediction.source)
     if config in priced.rejections:
         return priced.rejections[config]
-    # a measured answer speaks for its own configuration alone
-    source = "model" if prediction.source == "measured" else prediction.source
+    if prediction.source == "measured":
+        return prediction
     return replace(
         prediction, config=config, time_us=priced.time_us[config],
         interval=priced.interval[config], bound=priced.bound[config],
-        source=prediction.source if config == prediction.config else source,
     )  # fmt: skip
 
 

@@ -169,7 +169,7 @@ def copy_way(row: Row) -> str:
     if row.config.template == "persistent_tma" or bool(is_specialized(table)[0]):
         return "tma"
     narrow = min(int(load_bytes(row.problem, table, operand)[0]) for operand in "ab")
-    ahead = "cp.async" in row.profile.async_copy or row.profile.backend != "cuda"
+    ahead = "cp.async" in row.profile.async_copy or row.profile.block_memory is not None
     if narrow < LEAST_ASYNC_BYTES or (row.config.num_stages or 1) < 2 or not ahead:
         return "registers"
     return "cp.async"

@@ -47,11 +47,14 @@ def html_page(prediction: Prediction, best: Prediction | None = None, top: int =
 
 
 def write_page(
-    prediction: Prediction, path: str | os.PathLike[str], best: Prediction | None = None
+    prediction: Prediction,
+    path: str | os.PathLike[str],
+    best: Prediction | None = None,
+    top: int = 8,
 ) -> None:
     """Write ``html_page`` to a file, whole or not at all."""
     with atomic_write(Path(path)) as stream:
-        stream.write(html_page(prediction, best))
+        stream.write(html_page(prediction, best, top))
     os.chmod(path, 0o644)  # a temporary file is its owner's alone, and this one is to be shared
 
 
@@ -62,10 +65,10 @@ def _head(r: Report, _: Prediction) -> Iterator[str]:
         f"{r.peak_share:.1%} of the peak, bound by {escape(r.bound)}.</p>"
     )
     low, high = r.interval
-    calibrated = "" if r.calibrated else " No run of this chip was measured: not calibrated."
+    beware = f" {r.beware.capitalize()}." if r.beware else ""
     yield (
-        f'<p class="note">{escape(SOURCES.get(r.source, r.source))}; 90% between {us(low)} and '
-        f"{us(high)}.{calibrated}</p>"
+        f'<p class="note">{escape(SOURCES.get(r.source, r.source))}; {r.spread} between '
+        f"{us(low)} and {us(high)}.{beware}</p>"
     )
     if r.instead_of:
         yield (

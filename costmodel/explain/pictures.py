@@ -124,7 +124,8 @@ def draw_time(axes: Any, prediction: Prediction) -> None:
         "loop": ("K loop", [p.loop_us for p in parts]),
         "epilogue": ("epilogue", [p.epilogue_us for p in parts]),
         "wait": ("waiting for DRAM", [p.dram_wait_us for p in parts]),
-        "split": ("adding parts", [p.split_us for p in parts]),
+        "split": ("adding parts, copying rows", [p.split_us for p in parts]),
+        "unhidden": ("not hidden", [p.unhidden_us for p in parts]),
     }
     places = np.arange(len(configs))
     left = np.zeros(len(configs))

@@ -16,6 +16,7 @@ from costmodel.physics.estimate import EstimateColumns, estimate_columns
 from costmodel.physics.roofline import copy_bandwidth_gb_s, peak_of
 from costmodel.physics.traffic import beyond_l2_us
 from costmodel.predict import Prediction
+from costmodel.price import price
 from costmodel.profile import HardwareProfile
 from costmodel.resources.matrix_unit import MatrixUnit
 from costmodel.resources.memories import MemoryUse, memory_uses
@@ -44,8 +45,10 @@ class RooflineFigures:
 class TimeParts:
     """The physics estimate, cut into parts that add up to ``total_us``.
 
-    Launch and the first load; the K loop; the epilogues; adding split-K's parts; and the wait for
-    DRAM where its traffic takes longer than loop and epilogues. The loop's three contenders
+    Launch and the first load; the K loop; the epilogues; adding split-K's parts, and copying
+    operands into aligned rows; the wait for DRAM where its traffic takes longer than loop and
+    epilogues; and what of the shorter of both does not hide behind the longer. The loop's three
+    contenders
     (arithmetic, memory, latency) overlap: each is what it alone would take.
     """
 
@@ -55,6 +58,7 @@ class TimeParts:
     epilogue_us: float
     split_us: float
     dram_wait_us: float
+    unhidden_us: float
     loop_arithmetic_us: float
     loop_memory_us: float
     loop_latency_us: float
@@ -131,6 +135,8 @@ class Report:
     interval: tuple[float, float]
     source: str
     calibrated: bool
+    beware: str
+    spread: str
     bound: str
     roofline: RooflineFigures
     parts: TimeParts
@@ -185,6 +191,8 @@ def report(prediction: Prediction, *, top: int = 3, best: Prediction | None = No
         interval=prediction.interval,
         source=prediction.source,
         calibrated=prediction.calibrated,
+        beware=prediction.beware,
+        spread=prediction.spread,
         bound=prediction.bound,
         roofline=_roofline(prediction, physics),
         parts=time_parts(prediction, physics),
@@ -197,9 +205,7 @@ def report(prediction: Prediction, *, top: int = 3, best: Prediction | None = No
         unknown=unknown_figures(profile),
         layers=layers(Row(problem, prediction.config, profile, physics)),
         neighbours=neighbours(prediction),
-        instead_of=None
-        if best is None
-        else RunnerUp(str(best.config), best.time_us, best.time_us / prediction.time_us - 1.0),
+        instead_of=None if best is None else _instead_of(prediction, best),
     )
 
 
@@ -237,9 +243,10 @@ def time_parts(prediction: Prediction, physics: EstimateColumns) -> TimeParts:
     loop = float(physics.waves.rounds[0] * physics.waves.steps[0]) * step
     dram = float(beyond_l2_us(physics.traffic, prediction.profile)[0])
     wait = max(dram - loop - epilogue, 0.0)
-    start = total - split - loop - epilogue - wait
+    start = float(np.broadcast_to(physics.start_us, 1)[0])
+    unhidden = total - start - split - loop - epilogue - wait
     return TimeParts(
-        total, start, loop, epilogue, split, wait,
+        total, start, loop, epilogue, split, wait, unhidden,
         float(physics.compute_us[0]), float(physics.memory_us[0]),
         max(float(physics.latency_us[0]) - start - split, 0.0),
     )  # fmt: skip
@@ -296,14 +303,28 @@ def _work(prediction: Prediction, physics: EstimateColumns) -> Work:
     )
 
 
+def _predicted_us(prediction: Prediction) -> float:
+    """The predicted time of what was measured: other predictions are compared with no other."""
+    if prediction.source != "measured":
+        return prediction.time_us
+    config = prediction.config
+    return price(prediction.problem, [config], prediction.profile).time_us[config]
+
+
+def _instead_of(prediction: Prediction, best: Prediction) -> RunnerUp:
+    time_us = best.time_us if prediction.source == "measured" else _predicted_us(best)
+    return RunnerUp(str(best.config), time_us, time_us / prediction.time_us - 1.0)
+
+
 def _runners_up(prediction: Prediction, top: int) -> tuple[RunnerUp, ...]:
     found: list[RunnerUp] = []
+    own_us = _predicted_us(prediction)
     for row in range(len(prediction.ranking)):
         if len(found) >= top:
             break
         other = prediction.ranking[row]
         if other.config != prediction.config:
-            slower = other.time_us / prediction.time_us - 1.0
+            slower = other.time_us / own_us - 1.0
             found.append(RunnerUp(str(other.config), other.time_us, slower))
     return tuple(found)
 

@@ -74,11 +74,12 @@ def _answer(r: Report) -> Iterator[tuple[str, str]]:
         )
     yield (
         "time",
-        f"{us(r.time_us)}, 90% between {us(low)} and {us(high)}; {SOURCES.get(r.source, r.source)}",
+        f"{us(r.time_us)}, {r.spread} between {us(low)} and {us(high)}; "
+        f"{SOURCES.get(r.source, r.source)}",
     )
     yield "rate", f"{r.tflops:.1f} TFLOPS, {r.peak_share:.1%} of the peak of {r.peak_tflops:g}"
-    if not r.calibrated:
-        yield "beware", "no run of this chip was measured: time and interval are not calibrated"
+    if r.beware:
+        yield "beware", r.beware
     yield "bound", f"by {r.bound}, in the estimate"
 
 
@@ -94,9 +95,11 @@ def _physics(r: Report) -> Iterator[tuple[str, str]]:
     pieces = [f"start {us(parts.start_us)}", f"K loop {us(parts.loop_us)}"]
     pieces.append(f"epilogue {us(parts.epilogue_us)}")
     if parts.split_us:
-        pieces.append(f"adding parts {us(parts.split_us)}")
+        what = "copying rows" if r.config.startswith("packed") else "adding parts"
+        pieces.append(f"{what} {us(parts.split_us)}")
     if parts.dram_wait_us:
         pieces.append(f"waiting for DRAM {us(parts.dram_wait_us)}")
+    pieces.append(f"not hidden {us(parts.unhidden_us)}")
     yield "physics says", f"{us(parts.total_us)} = {' + '.join(pieces)}"
 
 

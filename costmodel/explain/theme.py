@@ -14,10 +14,17 @@ from costmodel.errors import CostModelError
 COLOURS = {
     "model": "#0072B2", "physics": "#D55E00", "random": "#999999", "ideal": "#000000",
     "start": "#CC79A7", "loop": "#0072B2", "epilogue": "#009E73", "split": "#E69F00",
-    "wait": "#56B4E9",
+    "wait": "#56B4E9", "unhidden": "#F0E442",
 }  # fmt: skip
 #: beside each colour, so that a grey print tells parts apart
-HATCHES = {"start": "//", "loop": "", "epilogue": "\\\\", "split": "xx", "wait": ".."}
+HATCHES = {
+    "start": "//",
+    "loop": "",
+    "epilogue": "\\\\",
+    "split": "xx",
+    "wait": "..",
+    "unhidden": "--",
+}
 SIZE = (6.4, 4.0)
 DPI = 150
 #: endings of pictures that matplotlib writes everywhere

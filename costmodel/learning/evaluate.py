@@ -18,6 +18,7 @@ from costmodel.learning.judged import Judged, judged, top_figures
 from costmodel.learning.shares import best_row, summary
 from costmodel.learning.split import training_groups
 from costmodel.profile import HardwareProfile, load_profile
+from costmodel.ranking.cascade import SHORTLIST
 from costmodel.ranking.ranker import Ranker, default_ranker, load_ranker
 from costmodel.records.groups import Group, groups_of
 from costmodel.records.store import packaged_runs, read_runs
@@ -73,9 +74,12 @@ class Scorecard:
         }
 
     def _physics_ranks(self) -> dict[str, int]:
-        """Where the estimate alone ranks the best configuration, from 1: median and worst."""
+        """Where the estimate alone ranks the best among those measured, from 1: median, worst, and
+        on how many problems past what the ranker sees.
+        """
         ranks = [j.best_by_physics for j in self.judged]
-        return {"median": int(np.median(ranks)), "worst": max(ranks)}
+        past = sum(rank > SHORTLIST for rank in ranks)
+        return {"median": int(np.median(ranks)), "worst": max(ranks), "past_shortlist": past}
 
     def _against_vendor(self) -> dict[str, dict[str, float]]:
         """Vendor's time over ours, each ratio capped at ``VENDOR_CAP``, where it was measured."""

@@ -18,7 +18,7 @@ from costmodel.ranking.network import Network
 Column = NDArray[np.float64]
 Matrices = list[NDArray[np.float32]]
 
-#: layers of each network: the first sees all rows, and is small to be quick
+#: layers of each network: the first sees the whole shortlist, and is small to be quick
 HIDDEN = ((64, 64, 64), (256, 256, 256), (256, 256, 256), (256, 256, 256))
 EPOCHS = 60
 #: how often an error counts once its shape's mean is taken out

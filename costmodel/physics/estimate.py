@@ -173,8 +173,8 @@ def estimate_columns(
         issue_us=_issue_us(problem, table, profile, unit, by_descriptor),
         a_lines=a_lines,
         b_lines=b_lines,
-        a_loads=np.maximum(a_lines, a_loads),
-        b_loads=np.maximum(b_lines, b_loads),
+        a_slower=np.maximum(a_lines, a_loads),
+        b_slower=np.maximum(b_lines, b_loads),
         filled_row=by_descriptor * _FILLED_ROW,
         descriptors_us=np.where(table.is_template("persistent_tma"), _DESCRIPTOR_US, 0.0),
     )
@@ -202,8 +202,8 @@ def price(problem: Gemm | Sizes, fixed: FixedColumns, profile: HardwareProfile) 
     sharing = np.ceil(waves.programs / profile.units)
     sharing = np.maximum(np.minimum(sharing, fixed.slots / profile.units), 1)
     compute_step = sharing * fixed.alone_us
-    step_bytes = _moved_rows(fixed, fixed.block_m, problem.m) * fixed.a_loads
-    step_bytes += _moved_rows(fixed, fixed.block_n, problem.n) * fixed.b_loads
+    step_bytes = _moved_rows(fixed, fixed.block_m, problem.m) * fixed.a_slower
+    step_bytes += _moved_rows(fixed, fixed.block_n, problem.n) * fixed.b_slower
     step_bytes = step_bytes * fixed.block_k * problem.element_bytes
     l2_step = sharing * step_bytes / (_L2_BYTES_PER_CLOCK * clock_mhz)
     missed = np.minimum(traffic.dram_bytes / np.maximum(traffic.l2_bytes, 1.0), 1.0)

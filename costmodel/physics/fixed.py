@@ -36,13 +36,13 @@ class Knobs(Protocol):
 #: ``slots``: programs that the chip holds at once; ``alone_us``: a step's arithmetic of one block
 #: that has its unit to itself; ``depth``: steps that share a load's latency; ``issue_us``: the
 #: least time of a step, however little it loads and multiplies; ``a_lines`` and ``b_lines``: how
-#: much more than its bytes a load moves, by lines that it takes part of; ``a_loads`` and
-#: ``b_loads``: how much longer it takes than its bytes, by these and by narrow words;
+#: much more than its bytes a load moves, by lines that it takes part of; ``a_slower`` and
+#: ``b_slower``: how much longer it takes than its bytes, by these and by narrow words;
 #: ``filled_row``: what a row outside an operand costs, in rows; ``descriptors_us``: their first use
 NAMES = (
     "template", "block_m", "block_n", "block_k", "split_k", "group_m", "num_stages", "load_bits",
     "slots", "alone_us", "depth", "issue_us",
-    "a_lines", "b_lines", "a_loads", "b_loads", "filled_row", "descriptors_us",
+    "a_lines", "b_lines", "a_slower", "b_slower", "filled_row", "descriptors_us",
 )  # fmt: skip
 
 
@@ -54,7 +54,7 @@ class FixedColumns:
         (
             self.template, self.block_m, self.block_n, self.block_k, self.split_k, self.group_m,
             self.num_stages, self.load_bits, self.slots, self.alone_us, self.depth, self.issue_us,
-            self.a_lines, self.b_lines, self.a_loads, self.b_loads,
+            self.a_lines, self.b_lines, self.a_slower, self.b_slower,
             self.filled_row, self.descriptors_us,
         ) = matrix  # fmt: skip
 

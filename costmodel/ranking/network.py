@@ -13,7 +13,7 @@ from costmodel.errors import ModelError
 
 Matrix = NDArray[np.float32]
 
-#: a file may not ask for more: ours has three networks of three hidden layers
+#: a file may not ask for more: ours has four networks of three hidden layers
 MOST_NETWORKS = 16
 MOST_LAYERS = 8
 MOST_WIDTH = 1024

@@ -8,7 +8,7 @@ import json
 import os
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +23,7 @@ from costmodel.paths import atomic_write, packaged, user_path
 from costmodel.physics.estimate import EstimateColumns, estimate_columns
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile, load_profile
-from costmodel.ranking.cascade import Features, exact_logs, narrowed
+from costmodel.ranking.cascade import ToJudge, foremost_times, with_first
 from costmodel.ranking.features import FEATURES, feature_matrix
 from costmodel.ranking.network import Network
 from costmodel.ranking.trees import Trees
@@ -32,7 +32,7 @@ from costmodel.space.candidates import candidates
 FORMAT = 3
 #: log(measured / predicted) of a model that predicts anything is nearer to 0
 _WIDEST = 10.0
-#: a whole model file; ours is some 4 MB
+#: a whole model file; ours is some 3.4 MB
 MOST_BYTES = 64 * 2**20
 
 
@@ -40,8 +40,8 @@ MOST_BYTES = 64 * 2**20
 class Ranker:
     """Trees and networks over ``FEATURES`` that predict log(time / physics estimate).
 
-    The trees' word counts as much as that of all networks; where there are none, it is alone. Of
-    many rows only the best reach all of them (cascade.py).
+    The trees' word counts as much as that of all networks; where there are none, it is alone. The
+    first choice is among a few rows that the quickest of them leave (cascade.py).
     ``low`` and ``high`` are the 5 % and 95 % quantiles of log(measured / predicted) for
     configurations that this model ranked near the top on shapes it was not fitted on.
     """
@@ -76,21 +76,23 @@ class Ranker:
     def corrected_us(
         self, rows: NDArray[np.float32], estimate_us: NDArray[np.float64], least_us: Any
     ) -> NDArray[np.float64]:
-        """Predicted times from features [configurations, features] and physics' estimate."""
-        (left,) = narrowed(self.networks, [(rows, estimate_us, least_us)])
-        (exact,) = exact_logs(self.trees, [left])
-        return np.asarray(np.exp(left.unfolded(exact)))
+        """Predicted times from features [configurations, features] and physics' estimate.
+
+        All models speak of all rows, and the first is that of ``foremost_us``.
+        """
+        if not len(rows):
+            return np.empty(0)
+        ((places, exact),) = self.foremost_us([ToJudge(rows, estimate_us, least_us)])
+        times = np.maximum(estimate_us * np.exp(self.predict(rows)), least_us)
+        return with_first(times, places, exact, exact.min())
 
     def foremost_us(
-        self, problems: Iterable[Features]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """Of each problem, the rows that ``corrected_us`` puts first, and their times.
-
-        ``problems`` are its arguments, one after another.
+        self, problems: Sequence[ToJudge]
+    ) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """Of each problem, some rows and their times: ``corrected_us`` says the same of them, and
+        puts the first of these first.
         """
-        left = narrowed(self.networks, problems)
-        for one, exact in zip(left, exact_logs(self.trees, left), strict=True):
-            yield one.places, np.exp(exact)
+        return foremost_times(self.networks, self.trees, problems)
 
     def predict(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
         """log(time / physics estimate) of every row of [configurations, features], by all."""

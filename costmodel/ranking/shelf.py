@@ -65,7 +65,7 @@ class Priced:
                 yield row, float(self.physics.time_us[row])
             return
         firsts = list(self.shortlists(profile))
-        found = ranker.foremost_us((f.features, f.estimate_us, f.least_us) for f in firsts)
+        found = ranker.foremost_us([first.rated for first in firsts])
         for first, (places, times) in zip(firsts, found, strict=True):
             rows = first.rows[places]
             row = first_of(times, busy[rows])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from costmodel.physics.fixed import FixedColumns
 from costmodel.physics.sizes import Sizes
 from costmodel.problem import Gemm
 from costmodel.profile import HardwareProfile
-from costmodel.ranking.cascade import SHORTLIST, best_rows, with_first
+from costmodel.ranking.cascade import SHORTLIST, ToJudge, best_rows, with_first
 from costmodel.ranking.features import features_at, fixed_features
 from costmodel.ranking.ranker import Ranker
 
@@ -22,15 +22,10 @@ Rows = NDArray[np.int64]
 
 
 class Shortlist(NamedTuple):
-    """The best of a problem's rows by physics: their places, features and estimates.
-
-    ``features`` are [rows, features]; ``least_us`` is what no configuration can beat.
-    """
+    """The best of a problem's rows by physics: their places, and what the models judge by."""
 
     rows: Rows
-    features: NDArray[np.float32]
-    estimate_us: NDArray[np.float64]
-    least_us: Any
+    rated: ToJudge
 
 
 def shortlisted_times(
@@ -50,8 +45,8 @@ def shortlisted_times(
         return fixed_features(problem, table[rows], profile, taken(physics, rows))
 
     (first,) = shortlists(problem, physics.fixed, profile, physics, fixed, [len(table)])
-    times = ranker.corrected_us(first.features, first.estimate_us, first.least_us)
-    return with_first(physics.time_us, first.rows, times)
+    times = ranker.corrected_us(*first.rated)
+    return with_first(physics.time_us, first.rows, times, times.max())
 
 
 def shortlists(
@@ -79,5 +74,5 @@ def shortlists(
     done = 0
     for first in firsts:
         own = slice(done, done + len(first))
-        yield Shortlist(first, features[own], priced.time_us[own], least_us[own])
+        yield Shortlist(first, ToJudge(features[own], priced.time_us[own], least_us[own]))
         done += len(first)

@@ -93,7 +93,7 @@ class Grid:
     among: NDArray[np.bool_]
     block_m: tuple[int, ...]
     block_n: tuple[int, ...]
-    _by_blocks: dict[tuple[Sequence[int], Sequence[int]], tuple[Rows, SizeBounds]] = field(
+    _by_blocks: dict[tuple[Sequence[int], Sequence[int]], Rows] = field(
         default_factory=dict, compare=False, repr=False
     )
 
@@ -106,26 +106,25 @@ class Grid:
         ends = np.searchsorted(owner, np.arange(len(problems) + 1)).tolist()
         found = []
         for problem, (start, end) in zip(problems, pairwise(ends), strict=True):
-            square, bounds = self._of_blocks(
+            square = self._of_blocks(
                 _block_choices(problem.m, self.block_m), _block_choices(problem.n, self.block_n)
             )
-            square = square[bounds.hold(problem)]
+            square = square[self.bounds.take(square).hold(problem)]
             rows = np.concatenate([square, groups[start:end]])
             parts = np.concatenate([self.configs.split_k[square], split_k[start:end]])
             found.append((rows, parts))
         return found
 
-    def _of_blocks(self, block_m: Sequence[int], block_n: Sequence[int]) -> tuple[Rows, SizeBounds]:
+    def _of_blocks(self, block_m: Sequence[int], block_n: Sequence[int]) -> Rows:
         """Rows with these blocks, and "matvec", which has its own; at most 25 pairs of choices."""
-        found = self._by_blocks.get((block_m, block_n))
-        if found is None:
+        rows = self._by_blocks.get((block_m, block_n))
+        if rows is None:
             table = self.configs[: len(self.bounds)]
             blocks = np.isin(table.block_m, block_m) & np.isin(table.block_n, block_n)
             blocks |= table.is_template("matvec")
             rows = np.flatnonzero(blocks & self.among[: len(blocks)])
-            found = rows, self.bounds.take(rows)
-            self._by_blocks[block_m, block_n] = found
-        return found
+            self._by_blocks[block_m, block_n] = rows
+        return rows
 
 
 def grid_of(problem: Gemm, profile: HardwareProfile) -> Grid:

@@ -13,7 +13,7 @@ from costmodel.resources.legality import MATVEC_COLUMNS
 #: the deepest block of K that loads by pointers: past it K's remainder masks nothing more
 _DEEPEST_BLOCK = 128
 _ROW_BYTES = 16  # the copy engine's rows are multiples of it (CUDA driver API)
-#: kinds that are kept for a chip, some 3 MB each; a list of random shapes has 30 to 36
+#: kinds that are kept for a chip, some 5 MB each; a list of random shapes has 30 to 36
 _MOST_KINDS = 40
 _MOST_CHIPS = 4
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from costmodel.config import TEMPLATES, ConfigTable
+from costmodel.config import TEMPLATES, ConfigTable, KernelConfig
 from costmodel.profile import HardwareProfile
 from costmodel.resources.legality import knobs_set_otherwise
 
@@ -26,6 +27,16 @@ def least_of(profile: HardwareProfile, name: str, usual: int) -> int:
 def has_template(profile: HardwareProfile, name: str) -> bool:
     """Whether a chip's kernels come in this template."""
     return name in values_of(profile, "template", TEMPLATES)
+
+
+def as_held(config: KernelConfig, profile: HardwareProfile) -> KernelConfig:
+    """A configuration with what the chip holds fixed, or lacks, in place of what it says."""
+    held: dict[str, Any] = {
+        name: values[0] if values else None
+        for name, values in profile.knobs.items()
+        if len(values) <= 1
+    }
+    return replace(config, **held)
 
 
 def with_its_knobs(table: ConfigTable, profile: HardwareProfile) -> ConfigTable:

@@ -88,15 +88,15 @@ class WarpGroupGrid:
         """
         if not len(self.rows):
             return self.first, self.first, self.first
-        tall = np.array([(problem.m, problem.n) for problem in problems])  # by swap
-        wide = tall[:, ::-1].ravel()
+        sides = np.array([(problem.m, problem.n) for problem in problems])
+        tall, wide = sides.ravel(), sides[:, ::-1].ravel()  # by problem and swap
         made = [
             _allowed(tuple(widths or _widths(*side, units)))
             for problem in problems
             for side in ((problem.m, problem.n), (problem.n, problem.m))
         ]
         keep = np.reshape(made, (len(problems), -1)).take(self._side_and_width, axis=1)
-        keep &= self.rows < (2 * np.maximum(tall, 64)).take(self.swap, axis=1)
+        keep &= self.rows < (2 * np.maximum(sides, 64)).take(self.swap, axis=1)
         owner, entry = np.nonzero(keep)
         side, split = 2 * owner + self.swap[entry], self.split[entry]
         tiles = np.ceil(tall.take(side) / self.rows[entry])

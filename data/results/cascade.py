@@ -31,9 +31,9 @@ from design import FAMILIES, draw  # noqa: E402
 CHIP, SEED, SHAPES, MOST = load_profile("h200-sxm"), 3, 500, 512
 #: rows that reach the first network, the second, and all
 CASCADES = (
-    (512, 512, 512), (256, 512, 512), (192, 512, 512), (SHORTLIST, 512, 512), (96, 512, 512),
-    (SHORTLIST, 24, 12), (SHORTLIST, 24, 8), (SHORTLIST, FOR_SECOND, FOR_ALL), (SHORTLIST, 12, 8),
-    (SHORTLIST, 12, 6), (96, 8, 4),
+    (512, 512, 512), (256, 512, 512), (SHORTLIST, 512, 512), (128, 512, 512), (96, 512, 512),
+    (256, 24, 12), (SHORTLIST, 24, 12), (SHORTLIST, 24, 8), (SHORTLIST, FOR_SECOND, FOR_ALL),
+    (SHORTLIST, 12, 8), (SHORTLIST, 12, 6), (96, 8, 4),
 )  # fmt: skip
 Logs = NDArray[np.float64]
 
