@@ -236,3 +236,11 @@ def test_times_keep_three_digits_or_so():
 def test_one_token_in_fp16_is_not_told_to_use_tf32():
     causes = report(predict_best((1, 4096, 4096), "h200-sxm", use_measured=False)).causes
     assert not [cause for cause in causes if cause.name == "slow_instruction"]
+
+
+def test_where_the_launch_is_all_there_is_no_traffic_bounds_anything():
+    names = {cause.name for cause in report(predict_best((1, 1, 1), CHIP)).causes}
+    assert "memory_bound" not in names
+    assert "memory_bound" in {
+        cause.name for cause in report(predict_best((1, 4096, 4096), CHIP)).causes
+    }

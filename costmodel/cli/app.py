@@ -16,7 +16,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     # a fault of ours shows Python's own traceback: it can be pasted, and holds no local values
     pretty_exceptions_enable=False,
-    help="Which Triton GEMM configuration is fastest for a shape on a chip, and why.",
+    help="Which Triton GEMM configuration is fastest for a shape on a chip, and why.\n\n"
+    "Example: `costmodel predict 4096 4096 4096 --profile h200-sxm`",
 )
 
 #: importing one registers its commands, in the order of the help

@@ -13,7 +13,10 @@ from costmodel.cli.show import print_json
 from costmodel.errors import CostModelError
 from costmodel.paths import user_dir
 
-cache = typer.Typer(no_args_is_help=True, help="What was measured, tuned and trained here.")
+cache = typer.Typer(
+    no_args_is_help=True,
+    help="What was measured, tuned and trained here.\n\nExample: `costmodel cache show`",
+)
 app.add_typer(cache, name="cache")
 
 #: every file that the package itself writes below the user's folder, with its meaning; profiles

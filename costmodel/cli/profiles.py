@@ -15,7 +15,9 @@ from costmodel.cli.show import print_json, print_table
 from costmodel.profile import HardwareProfile, check_file, detect, load_profile, readable_profiles
 
 profiles = typer.Typer(
-    no_args_is_help=True, help="Hardware profiles: list, show, diff, validate, calibrate, new."
+    no_args_is_help=True,
+    help="Hardware profiles: list, show, diff, validate, calibrate, new.\n\n"
+    "Example: `costmodel profiles diff h200-sxm mi300x`",
 )
 app.add_typer(profiles, name="profiles")
 

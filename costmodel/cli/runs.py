@@ -30,7 +30,11 @@ if TYPE_CHECKING:
 
     from costmodel.records.library import Best
 
-runs = typer.Typer(no_args_is_help=True, help="The library of measured runs: ask, compare, check.")
+runs = typer.Typer(
+    no_args_is_help=True,
+    help="The library of measured runs: ask, compare, check.\n\n"
+    "Example: `costmodel runs best 4096 4096 4096`",
+)
 app.add_typer(runs, name="runs")
 
 Logs = Annotated[

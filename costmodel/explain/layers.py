@@ -141,7 +141,9 @@ def hardware_mapping(row: Row) -> Layer:
         ),
         (
             "banks",
-            f"rows of {pitch} bytes in shared memory: "
+            "no operand passes through shared memory"
+            if way == "direct"
+            else f"rows of {pitch} bytes in shared memory: "
             + (
                 f"{bank_ways(pitch)} of 8 would start at one bank, and the compiler's swizzle "
                 "spreads them"

@@ -21,12 +21,15 @@ PARTIAL_WAVE_ROUNDS = 4
 PARTIAL_WAVE_FILL = 0.6
 #: widest vector load and store of NVIDIA and AMD GPUs, and the pitch that descriptors ask for
 WIDE_BYTES = 16
+#: traffic that takes a smaller share of the time bounds nothing
+_LEAST_SHARE = 0.1
 
 
 def memory_bound(case: Case) -> Iterator[Cause]:
     """Compulsory traffic takes longer than the arithmetic: the share of bandwidth reached."""
     roof, problem = case.physics.roofline, case.problem
-    if roof.memory_us <= roof.compute_us:
+    # where the launch is all there is, no traffic bounds anything
+    if roof.memory_us <= roof.compute_us or roof.memory_us < _LEAST_SHARE * case.time_us:
         return
     bandwidth = copy_bandwidth_gb_s(case.profile)
     ridge = peak_of(problem, case.profile) * 1e3 / bandwidth
