@@ -80,6 +80,7 @@ def test_a_knob_predicted_to_cost_much_cost_much_on_shapes_never_trained_on():
     from costmodel.config import KNOBS
     from costmodel.price import price
     from costmodel.profile import load_profile
+    from costmodel.ranking.cascade import SHORTLIST
     from costmodel.records.groups import groups_of
     from costmodel.shapes import read_shapes
 
@@ -98,7 +99,7 @@ def test_a_knob_predicted_to_cost_much_cost_much_on_shapes_never_trained_on():
         columns["measured"] = group.time_us
         columns["predicted"] = [predicted.get(config, np.nan) for config in configs]
         # behind the shortlist a prediction is physics' alone: one knob is told among the first
-        columns = columns.nsmallest(200, "predicted")
+        columns = columns.nsmallest(SHORTLIST, "predicted")
         for knob in ("block_m", "block_n", "block_k", "num_warps", "num_stages", "split_k", "swap"):
             others = [name for name in KNOBS if name != knob]
             for _, part in columns.groupby(others):
