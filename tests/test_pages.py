@@ -155,3 +155,9 @@ def test_the_page_tells_what_size_and_kernels_are_worth():
     assert told in page and f"quarter of the leaves by {err('all rows', small)}" in page
     without = "without its kernels"
     assert f"kernels by {err(without, large)} and {err(without, network)}" in page
+
+
+def test_the_readme_tells_what_the_shipped_model_was_fitted_on():
+    manifest = json.loads((ROOT / "data/models/ranker.json").read_text(encoding="utf-8"))
+    told = f"fitted on {manifest['rows']:,} configurations of {manifest['problems']:,} problems"
+    assert told in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -251,7 +251,7 @@ def test_every_slice_is_calibrated_and_measured_and_the_rows_become_shards(
     command = ["slices.py", str(tmp_path), "--configs", "40", "--seconds", "1010"]
     monkeypatch.setattr(sys, "argv", command)
     SLICES["main"]()
-    # the first slice compiles for all: it may take 3 of 6 shares of 1,000 s, less what choosing took
+    # the first slice compiles for all: it may take 3 of 6 shares of 1,000 s, less the choosing
     assert [part[:3] for part in seen] == [
         ("h200-sxm", None, 44), ("h200-sxm-80-units", 78, 44), ("h200-sxm-64-units", 64, 44),
         ("h200-sxm-32-units", 32, 44),

@@ -184,7 +184,7 @@ def _spills_of(ptx: str) -> str | None:
         return None
     try:
         return ptxas_report(ptx)
-    except (OSError, RuntimeError):
+    except (ImportError, OSError, RuntimeError):
         return None
 
 
