@@ -322,5 +322,7 @@ def test_a_log_of_a_chip_without_a_profile_gets_no_clean_bill(tmp_path):
     rows = [row | {"device": None, "device_name": "Foo"} for row in rows_of("healthy_4096.jsonl")]
     found = diagnose(log_of(tmp_path, rows)).findings
     assert [cause.name for cause in found] == ["unknown_chip"] and "Foo" in found[0].evidence
+    strange = [row | {"device": "foo-64-units"} for row in rows]
+    assert [c.name for c in diagnose(log_of(tmp_path, strange)).findings] == ["unknown_chip"]
     sliced = [row | {"device": "h200-sxm-64-units"} for row in rows]
     assert "unknown_chip" not in {c.name for c in diagnose(log_of(tmp_path, sliced)).findings}

@@ -191,7 +191,8 @@ def _known_chips(frame: Frame) -> list[str]:
     """Devices that have a profile, or are a slice of one that has."""
     named = [name for name in frame["device"].dropna().unique() if isinstance(name, str)]
     own = set(list_profiles())
-    return [name for name in named if name in own or part_named(name) is not None]
+    chips = {name: (part_named(name) or (name,))[0] for name in named}
+    return [name for name, chip in chips.items() if chip in own]
 
 
 def each_problem(frame: Frame) -> Iterator[tuple[Gemm, HardwareProfile, Frame]]:

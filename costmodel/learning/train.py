@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 #: chosen on a fifth of the training shapes, like the networks' sizes, on rows of kernels of every
-#: kind (data/results/capacity.py); trees 10 deep err by 3 % less alone,
-#: and take four times the memory
+#: kind (data/results/capacity.py); trees 10 deep err by 3 % less alone, and take
+#: four times the memory
 PARAMETERS: dict[str, Any] = {
     "max_iter": 600,
     "learning_rate": 0.08,
