@@ -27,8 +27,13 @@ _OUTPUT = "<!-- example output -->\n```\n"
 LISTS = re.compile(r"<!-- lists:6 -->.*?<!-- /lists -->", re.DOTALL)
 SCORES = ROOT / "data" / "results" / "scorecard_h200-sxm.json"
 FAMILIES = ROOT / "data" / "results" / "families_h200-sxm.json"
+LADDER = ROOT / "data" / "results" / "ladder_h200-sxm_4096.json"
 PRUNED = ROOT / "data" / "results" / "prune_of_lists_h200-sxm.json"
 
+#: what a rung's file has beside its configuration, in the order of ``Rung``
+_RUNG = (
+    "time_us", "p10_us", "p90_us", "error", "tried", "failed", "gained", "change", "note",
+)  # fmt: skip
 #: what the page shows of other ways of choosing, where it was judged
 _BASELINES = (
     "ridge", "physics", "nearest_training", "nvmatmul_best_of_8", "inductor_list",
@@ -164,11 +169,31 @@ def refreshed(card: dict[str, Any], pruned: dict[str, Any]) -> dict[Path, str]:
     return pages
 
 
+def climbed(document: dict[str, Any]) -> Any:
+    """The ladder that ``costmodel ladder 4096 4096 4096 --json`` wrote, to be drawn."""
+    import costmodel as cm
+    from costmodel.config import KernelConfig
+    from costmodel.measure.rungs import Ladder, Rung
+
+    rungs = [
+        Rung(
+            rung["rung"], tuple(rung["variable"]), KernelConfig(**rung["config"]),
+            *(rung[name] for name in _RUNG),
+        )
+        for rung in document["rungs"]
+    ]  # fmt: skip
+    return Ladder(
+        cm.Gemm(4096, 4096, 4096), cm.load_profile(document["profile"]), tuple(rungs),
+        document["vendor_us"], document["vendor_error"], None, [],
+    )  # fmt: skip
+
+
 def main() -> None:
     """Update the pages, or check them."""
     if not {"--check", "--pages"} & set(sys.argv):
         from costmodel.explain.plots import (
             calibration_picture,
+            ladder_picture,
             predicted_against_measured,
             share_over_measured,
         )
@@ -179,6 +204,7 @@ def main() -> None:
         predicted_against_measured(card, images / "predicted_against_measured.png")
         share_over_measured(card, images / "share_over_measured.png")
         calibration_picture(card, images / "calibration.png")
+        ladder_picture(climbed(json.loads(LADDER.read_text("utf-8"))), images / "ladder.png")
         SCORES.write_text(json.dumps(card.as_dict(), indent=1) + "\n", encoding="utf-8")
     figures, pruned = (json.loads(path.read_text(encoding="utf-8")) for path in (SCORES, PRUNED))
     for page, text in refreshed(figures, pruned).items():

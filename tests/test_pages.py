@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import runpy
 import statistics
 import subprocess
@@ -98,6 +99,16 @@ def test_the_guide_tells_what_our_prune_reached_beside_a_full_search():
     size = "x".join(worst[side] for side in "mnk")
     assert f"{min(shares):.3f} at worst ({size}; " in guide
     assert f"{ours:.1f} s of tuning for {full:.1f} s" in guide
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+def test_the_readme_tells_the_rungs_of_the_ladder(page):
+    found = result("ladder_h200-sxm_4096.json")
+    first, *_, last_of_one, tuned = (rung["tflops"] for rung in found["rungs"])
+    text = (ROOT / page).read_text(encoding="utf-8")
+    words = re.search(r"4096x4096x4096[,,] ?fp16[:: ].*", text).group()
+    told = [int(number) for number in re.findall(r"(?<![\d.x])\d{3}(?![\d.x])", words)]
+    assert told[:4] == [round(x) for x in (first, last_of_one, tuned, found["vendor_tflops"])]
 
 
 def test_the_page_of_logs_tells_what_was_learned_from_a_tuning_that_was_heard():

@@ -1,6 +1,9 @@
 """The drop-ins for ``@triton.autotune``, with Triton's own Autotuner over interpreted kernels."""
 
+import json
 import math
+import os
+import subprocess
 import sys
 import types
 import warnings
@@ -336,6 +339,47 @@ def test_a_kernel_without_usual_names_and_configurations_is_an_error():
 def test_a_tuned_output_that_accumulates_is_reset_by_tritons_own_option():
     kernel = cm.autotune(FITTING, top_k=2, profile=CHIP, do_bench=Bench(), reset_to_zero=["c_ptr"])
     multiply(kernel(plain_gemm))
+
+
+# --- kernels compiled together -------------------------------------------------------------
+
+COMPILED_TOGETHER = """
+import json, sys, threading
+import torch, triton
+import costmodel as cm
+from costmodel.compiler.witness import compiling_for
+from costmodel.dropin.together import compile_together
+from test_triton_prune import CHIP, FITTING, config, plain_gemm
+
+threads = set()
+triton.knobs.compilation.listener = lambda **_: threads.add(threading.get_ident())
+a, b, c = (torch.empty(64, 64, dtype=torch.float16) for _ in range(3))
+arguments = (a, b, c, 64, 64, 64, *a.stride(), *b.stride(), *c.stride())
+no_power_of_two = config(48, 64, 64)
+with compiling_for(cm.load_profile(CHIP)):
+    compile_together(plain_gemm, [no_power_of_two, *FITTING], arguments, {"grid": (1,)})
+    at_once, held = threads.copy(), len(plain_gemm.device_caches[0][0])
+    tuner = triton.autotune(
+        FITTING, ["M"], prune_configs_by=cm.triton_prune(2, profile=CHIP)
+    )(plain_gemm)
+    plain_gemm.device_caches.clear()
+    tuner.nargs = dict(zip(plain_gemm.arg_names, arguments))
+    tuner.prune_configs({"grid": (1,), "warmup": False})
+    pruned = len(plain_gemm.device_caches[0][0])
+print(json.dumps({"held": held, "threads": len(at_once - {threading.get_ident()}), "pruned": pruned}))
+"""
+
+
+def test_kernels_to_measure_are_compiled_on_other_threads_and_one_that_fails_is_left(tmp_path):
+    """By Triton's own cache and listener, for an H200 with no GPU."""
+    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED_TOGETHER], cwd=os.path.dirname(__file__),
+        env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["held"] == len(FITTING) and found["threads"] >= 1 and found["pruned"] == 2
 
 
 # --- FlagGems ------------------------------------------------------------------------------

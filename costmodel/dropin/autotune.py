@@ -14,6 +14,7 @@ from typing import Any
 from costmodel.config import KernelConfig
 from costmodel.dropin.knob_names import KNOB_NAMES, mapping_of
 from costmodel.dropin.pruner import ProblemOf, Pruner
+from costmodel.dropin.together import compile_together
 from costmodel.errors import ConfigError, CostModelError
 from costmodel.paths import user_dir
 from costmodel.problem import Gemm
@@ -110,20 +111,37 @@ def _tuner_class() -> Any:
                 prune_configs_by={"early_config_prune": pruner}, **options,
             )  # fmt: skip
             self.pruner = pruner
+            pruner.together = False  # what the log knows needs no kernel
             protocol = "custom/1" if options.get("do_bench") else PROTOCOL
             self.memory = Memory(log, fn, protocol, pruner.names)
 
-        def _bench(self, *args: Any, config: Any, **meta: Any) -> Any:
+        def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
+            chosen: list[Any] = super().prune_configs(kwargs)
+            unknown = [config for config in chosen if self._recalled(config, kwargs) is None]
+            compile_together(self.fn, unknown, self.nargs.values(), kwargs)
+            return chosen
+
+        def _recalled(self, config: Any, meta: Mapping[str, Any]) -> float | None:
+            problem = self._problem(meta)
+            if problem is None:
+                return None
+            return self.memory.recall(problem, self.pruner.config_of(config), config)
+
+        def _problem(self, meta: Mapping[str, Any]) -> Gemm | None:
+            """None for a kernel that is no GEMM of ours: there is nothing to remember it by."""
             try:
-                problem = self.pruner.problem_of({**self.nargs, **meta})
-            except CostModelError:  # a kernel that is no GEMM of ours: nothing to remember it by
-                return super()._bench(*args, config=config, **meta)
-            ours = self.pruner.config_of(config)
-            known = self.memory.recall(problem, ours, config)
+                return self.pruner.problem_of({**self.nargs, **meta})
+            except CostModelError:
+                return None
+
+        def _bench(self, *args: Any, config: Any, **meta: Any) -> Any:
+            known = self._recalled(config, meta)
             if known is not None:
                 return [known] * 3
             times = super()._bench(*args, config=config, **meta)
-            self.memory.remember(problem, ours, config, times)
+            problem = self._problem(meta)
+            if problem is not None:
+                self.memory.remember(problem, self.pruner.config_of(config), config, times)
             return times
 
     return RankedAutotuner

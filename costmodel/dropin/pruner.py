@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 from costmodel.config import KNOBS, TEMPLATES, ConfigTable, KernelConfig
 from costmodel.dropin.knob_names import config_of_parameters
+from costmodel.dropin.together import compile_together
 from costmodel.dropin.triton_args import problem_of_call
 from costmodel.errors import CostModelError, NoCandidateError, unknown_name
 from costmodel.measure.tune import survivors
@@ -78,12 +80,19 @@ class Pruner:
         self.names = dict(names or {})
         self.problem = problem
         self.template = template
+        #: False where the tuner knows better what is left to compile
+        self.together = True
         self._warned = False
 
     def __call__(self, configs: Sequence[Any], named_args: Any, **more: Any) -> list[Any]:
         """The configurations to measure, best predicted first; never empty."""
         chosen = self.choose(configs, {**(named_args or {}), **more})
-        _skip_benchmark(sys._getframe(1).f_locals.get("self"), alone=len(chosen) == 1)
+        tuner = _tuner_above(sys._getframe(1))
+        if tuner is not None:
+            _skip_benchmark(tuner, alone=len(chosen) == 1)
+            # a tuner that keeps its results on disk asks us before it looks there
+            if self.together and not getattr(tuner, "cache_results", False):
+                compile_together(tuner.fn, chosen, named_args.values(), more)
         return chosen
 
     def choose(self, configs: Sequence[Any], arguments: Mapping[str, Any]) -> list[Any]:
@@ -144,15 +153,15 @@ class _Benchmark:
         return self._find()(call, quantiles=quantiles)
 
 
-def _skip_benchmark(tuner: Any, *, alone: bool) -> None:
-    """Let Triton's tuner take the only configuration left without a benchmark.
-
-    Triton times even a list of one, and hands a pruner neither the tuner nor a way to say so;
-    the tuner is the caller of ``early_config_prune``. Any other caller is left alone.
-    """
+def _tuner_above(frame: FrameType) -> Any:
+    """Triton's tuner where it is what called ``early_config_prune``, which is not handed it."""
     base = sys.modules.get("triton.runtime.autotuner")
-    if base is None or not isinstance(tuner, base.Autotuner):
-        return
+    caller = frame.f_locals.get("self")
+    return caller if base is not None and isinstance(caller, base.Autotuner) else None
+
+
+def _skip_benchmark(tuner: Any, *, alone: bool) -> None:
+    """Let the tuner take the only configuration left without a benchmark: it times even one."""
     bench = vars(tuner).get("do_bench")
     if not isinstance(bench, _Benchmark):
         if not alone:

@@ -27,6 +27,8 @@ from typing import Any
 from triton_prune import SHAPES, append, operands, summary
 
 POLICIES = ("default", "costmodel")
+#: what FlagGems passes beside the knobs that its list names
+GROUP_M = 8
 COLUMNS = (
     "m", "n", "k", "dtype", "configs", "full_measured", "pruned_measured", "full_tuning_s",
     "pruned_tuning_s", "full_best", "pruned_best", "full_best_us", "pruned_best_us", "fraction",
@@ -55,6 +57,7 @@ def launch(kernel: Any, a: Any, b: Any, c: Any, **more: Any) -> None:
     def grid(meta: dict[str, int]) -> tuple[int]:
         return (triton.cdiv(m, meta["BLOCK_M"]) * triton.cdiv(n, meta["BLOCK_N"]),)
 
+    more = {"GROUP_M": GROUP_M} | more
     kernel[grid](a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(), **more)
 
 
