@@ -366,7 +366,8 @@ with compiling_for(cm.load_profile(CHIP)):
     tuner.nargs = dict(zip(plain_gemm.arg_names, arguments))
     tuner.prune_configs({"grid": (1,), "warmup": False})
     pruned = len(plain_gemm.device_caches[0][0])
-print(json.dumps({"held": held, "threads": len(at_once - {threading.get_ident()}), "pruned": pruned}))
+others = len(at_once - {threading.get_ident()})
+print(json.dumps({"held": held, "threads": others, "pruned": pruned}))
 """
 
 
