@@ -19,7 +19,7 @@ import pytest
 from costmodel.compiler.fit_registers import fit, sample
 from costmodel.compiler.register_report import VENDORS, figures, held_out_figures
 from costmodel.compiler.register_survey import register_draws
-from costmodel.compiler.survey import TARGETS, _facts, _within, read_results
+from costmodel.compiler.survey import REGISTER_TARGETS, _facts, _within, read_results
 from costmodel.compiler.verify import registers_table
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.problem import Gemm
@@ -66,7 +66,7 @@ def registers(config, problem=SQUARE, profile=H200):
 
 
 def test_every_target_was_compiled_in_full_and_every_vendor_has_spills(rows):
-    for target in TARGETS:
+    for target in REGISTER_TARGETS:
         assert np.sum(rows.targets == target) >= 60, target
     for mark in VENDORS.values():
         assert of_vendor(rows, mark).spilling.sum() >= 20

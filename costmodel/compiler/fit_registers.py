@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.compiler.survey import TARGETS, read_results
+from costmodel.compiler.survey import REGISTER_TARGETS, read_results
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
@@ -92,7 +92,7 @@ def sample(entries: Iterable[dict[str, Any]]) -> Sample:
     for entry in rows:
         target, problem_fields, knobs = json.loads(entry["key"])
         problem, table = Gemm(**problem_fields), ConfigTable.of(KernelConfig(**knobs))
-        profile = load_profile(TARGETS[target])
+        profile = load_profile(REGISTER_TARGETS[target])
         for name, column in register_terms(problem, table, profile).items():
             terms.setdefault(name, []).append(float(column[0]))
         unit, limit = matrix_unit(problem, table, profile)[0], register_limit(table, profile)[0]

@@ -13,7 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from costmodel.compiler.survey import TARGETS, Draw, draw_problem
+from costmodel.compiler.survey import REGISTER_TARGETS, Draw, draw_problem
 from costmodel.config import ConfigTable, KernelConfig
 from costmodel.dtypes import OPERANDS
 from costmodel.problem import Gemm
@@ -33,7 +33,7 @@ _MOST_LOADS = 512
 
 
 #: of each target: most, and twice as many where a matrix instruction has one target alone
-COUNTS = {target: 280 if target in ("sm_90", "sm_100") else 140 for target in TARGETS}
+COUNTS = {target: 280 if target in ("sm_90", "sm_100") else 140 for target in REGISTER_TARGETS}
 CONVERTED_COUNT = 25
 
 
@@ -54,7 +54,7 @@ def candidate_draws(target: str, seed: int = 1) -> list[Draw]:
     """Candidates as they come, for four shapes in fp16: what spills where nothing is enriched."""
     number = int.from_bytes(target.encode(), "big") % 2**32
     rng = np.random.default_rng([seed, number, 2])
-    profile = load_profile(TARGETS[target])
+    profile = load_profile(REGISTER_TARGETS[target])
     found = []
     for shape in _SHAPES:
         problem = Gemm(*shape)
@@ -70,7 +70,7 @@ def register_draws(target: str, count: int, seed: int, *, converted: bool = Fals
 
     ``converted``: of the types that are widened to fp16 on that target; none where there are none.
     """
-    profile = load_profile(TARGETS[target])
+    profile = load_profile(REGISTER_TARGETS[target])
     dtypes = [
         d for d in OPERANDS if compute_dtype(Gemm(1, 1, 1, dtype=d), profile) not in (d, None)
     ]
@@ -87,7 +87,7 @@ def register_draws(target: str, count: int, seed: int, *, converted: bool = Fals
 def _draws(target: str, seed: int, dtypes: list[str]) -> Iterator[Draw]:
     number = int.from_bytes(target.encode(), "big") % 2**32
     rng = np.random.default_rng([seed, number] + ([1] if dtypes else []))
-    profile = load_profile(TARGETS[target])
+    profile = load_profile(REGISTER_TARGETS[target])
     while True:
         problem = _problem(rng, profile)
         if dtypes:

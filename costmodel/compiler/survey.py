@@ -39,6 +39,9 @@ TARGETS: dict[str, str] = {
     "gfx942": "mi300x",
     "gfx950": "mi355x",
 }
+#: those whose registers are surveyed; sm_75 stands for the chips whose matrix unit Triton leaves
+#: alone, so that 16-bit operands are widened in registers
+REGISTER_TARGETS = TARGETS | {"sm_75": "t4"}
 #: past this a thread's unrolled work makes ptxas run for minutes
 _MOST_PER_THREAD = 512
 _STOPPED = "stopped"
@@ -236,7 +239,7 @@ def survey(
         if draw.key() not in done:
             by_target.setdefault(draw.target, []).append(draw)
     for target, group in by_target.items():
-        with compiling_for(load_profile(TARGETS[target])):
+        with compiling_for(load_profile(REGISTER_TARGETS[target])):
             for draw in group:
                 entry = {"key": draw.key()} | (_machine_code(draw) if full else _compiled(draw))
                 append_lines(results, [json.dumps(entry).encode() + b"\n"])

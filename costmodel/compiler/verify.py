@@ -18,7 +18,14 @@ from typing import Any
 from costmodel.compiler import register_report
 from costmodel.compiler.fit_registers import sample
 from costmodel.compiler.register_survey import all_register_draws, candidate_draws
-from costmodel.compiler.survey import TARGETS, draws, own_draws, read_results, survey
+from costmodel.compiler.survey import (
+    REGISTER_TARGETS,
+    TARGETS,
+    draws,
+    own_draws,
+    read_results,
+    survey,
+)
 from costmodel.config import KernelConfig
 from costmodel.problem import Gemm
 from costmodel.profile import load_profile
@@ -113,6 +120,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300, help="configurations a target")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--targets", nargs="*", default=list(TARGETS), choices=list(TARGETS))
+    parser.add_argument(
+        "--registers-of", nargs="*", default=list(REGISTER_TARGETS), choices=list(REGISTER_TARGETS)
+    )
     parser.add_argument("--folder", type=Path, default=Path("data/compiler"))
     parser.add_argument("--table", type=Path, default=Path("docs/compiler-table.md"))
     parser.add_argument("--registers", type=Path, default=Path("docs/registers-table.md"))
@@ -130,7 +140,7 @@ def main() -> None:
     results = options.folder / f"registers_triton-{triton.__version__}.jsonl"
     plain = options.folder / f"candidate_registers_triton-{triton.__version__}.jsonl"
     for kind, path in ((all_register_draws, results), (candidate_draws, plain)):
-        wanted = [d for t in options.targets for d in kind(t)]
+        wanted = [d for t in options.registers_of for d in kind(t)]
         _report(survey(wanted, path, full=True))
     text = registers_table(results, plain, triton.__version__)
     options.registers.write_text(text, encoding="utf-8")

@@ -36,6 +36,15 @@ def slow_instruction(case: Case) -> Iterator[Cause]:
                 f"{peak_of(case.problem, case.profile):.0f} TFLOPS",
                 "precision='tf32', or 'tf32x3' for nearly fp32's accuracy",
             )
+        elif not case.profile.mma and share < INSTRUCTION_SHARE:
+            yield Cause(
+                "slow_instruction",
+                f"Triton compiles for this chip without its matrix unit: multiply-adds of fp32 "
+                f"reach {share:.0%} of the peak of {peak_of(case.problem, case.profile):.3g} "
+                f"TFLOPS, {roof.compute_us / share:.0f} us for this product",
+                "the vendor's library, which does use it; of configurations, those with a short "
+                "block_k, whose operands fit a thread's registers",
+            )
         return
     # where memory takes longer anyway, the instruction's rate is not what holds the shape back
     if share >= INSTRUCTION_SHARE or roof.compute_us / share <= roof.memory_us:

@@ -38,7 +38,7 @@ _ARCHITECTURAL = 256
 PHASES: dict[str, tuple[str, ...]] = {
     "loop": (
         "fixed", "held_sums", "fragments", "deep_fragments", "deeper_fragments", "along_k",
-        "converted", "converted_fnuz", "turned", "pointers", "masks", "loads", "sums_apart",
+        "widened", "converted", "converted_fnuz", "turned", "pointers", "masks", "loads", "sums_apart",
         "moved_sums", "descriptors",
     ),
     "store": (
@@ -60,6 +60,8 @@ def register_terms(
       ``deeper_fragments``: of the next four
     - ``along_k``: fragments of operands contiguous along K, where no matrix unit takes them:
       vectors from shared memory then hold several steps
+    - ``widened``: a whole step of 16-bit operands as fp32, where no matrix unit takes them: ptxas
+      loads and converts all of it before the first product
     - ``converted``: fragments of types that are widened to fp16 first; ``converted_fnuz``: a whole
       step's, where a chip without 8-bit floats tells their zero and NaN apart one by one
     - ``turned``: a step of the operands that the matrix unit takes along K alone and that lie the
@@ -110,6 +112,7 @@ def register_terms(
         "deep_fragments": fragments * np.clip(steps - 2, 0, 2),
         "deeper_fragments": fragments * np.clip(steps - 4, 0, 4),
         "along_k": np.where(unit == MatrixUnit.NONE, along_k * side, 0.0),
+        "widened": _widened(problem, table, profile) * (unit == MatrixUnit.NONE),
         "converted": fragments * converted,
         "converted_fnuz": fragments * (converted * _without_help(problem, profile)) * steps,
         "turned": (a * turns_a + b * turns_b) / _REGISTER_BYTES,
@@ -158,6 +161,26 @@ def _turns(unit: Whole, element_bytes: int) -> NDArray[np.bool_]:
         | (unit == MatrixUnit.TCGEN05) & wide
         | (unit == MatrixUnit.MFMA) & (not wide)
     )
+
+
+def _widened(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Column:
+    """Elements of both operands that a thread's own multiply-adds take in one step.
+
+    Triton's layout of a dot without a matrix unit (convert-triton-to-tritongpu): 4x4 of a tile a
+    thread, 2x2 or 1 of a small one; lanes, then warps, are dealt along N before M.
+    """
+    if problem.element_bytes != 2:
+        return np.zeros(len(table))
+    block_m, block_n = kernel_blocks(table)
+    warps = np.maximum(table.num_warps, 1)
+    of_a_thread = block_m * block_n / (warps * profile.warp_size)
+    size = np.select([of_a_thread >= 16, of_a_thread >= 4], [4, 2], 1)
+    lanes = np.clip(block_n // size, 1, profile.warp_size)
+    along = np.clip(block_n // (size * lanes), 1, warps)
+    down = (profile.warp_size // lanes) * (warps // along)
+    rows = np.maximum(block_m / (size * down), 1.0) * size
+    columns = np.maximum(block_n / (size * lanes * along), 1.0) * size
+    return np.asarray((rows + columns) * table.block_k)
 
 
 def _warp_sides(block_m: Whole, block_n: Whole, warps: Whole) -> tuple[Column, Column]:
