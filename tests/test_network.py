@@ -228,24 +228,28 @@ def test_slow_rows_teach_little():
     assert fitted.predict(rows[fast]) == pytest.approx(0.5, abs=0.1)
 
 
+def test_rows_are_drawn_as_often_as_they_count():
+    counted = np.cumsum([0.5, 0.0, 0.3, 0.2])
+    draw = np.random.default_rng(0)
+    drawn = np.concatenate([networks._drawn_rows(counted, draw) for _ in range(1000)])
+    shares = np.bincount(drawn, minlength=4) / len(drawn)
+    assert shares == pytest.approx([0.5, 0.0, 0.3, 0.2], abs=0.01) and shares[1] == 0
+
+
 def test_slopes_are_those_of_the_loss():
     draw = np.random.default_rng(1)
     layers = [layer.astype(np.float64) for layer in networks._drawn([3, 5, 1], draw)]
     layers[2] += 0.1
-    inputs, wanted = draw.normal(size=(7, 3)), draw.normal(size=7)
-    weight, cuts = draw.uniform(0.1, 1, 7), np.array([0, 4])
+    rows = networks._ROWS
+    inputs, wanted = draw.normal(size=(2 * rows, 3)), draw.normal(size=2 * rows)
 
     def loss():
         error = (np.maximum(inputs @ layers[0] + layers[2], 0) @ layers[1] + layers[3])[:, 0]
         error = error - wanted
-        total = 0.0
-        for part in (slice(0, 4), slice(4, 7)):
-            share = weight[part] / weight[part].sum()
-            mean = (share * error[part]).sum()
-            total += (share * (error[part] ** 2 + 3.0 * (error[part] - mean) ** 2)).sum()
-        return total / 2
+        shapes = (error[:rows], error[rows:])
+        return np.mean([np.mean(one**2 + 3.0 * (one - one.mean()) ** 2) for one in shapes])
 
-    slopes = networks._slopes(layers, inputs, wanted, weight, cuts)
+    slopes = networks._slopes(layers, inputs, wanted)
     for layer, slope in zip(layers, slopes, strict=True):
         at = tuple(draw.integers(size) for size in layer.shape)
         before, layer[at] = loss(), layer[at] + 1e-6

@@ -23,8 +23,10 @@ HIDDEN = ((64, 64, 64), (256, 256, 256), (256, 256, 256), (256, 256, 256))
 EPOCHS = 60
 #: how often an error counts once its shape's mean is taken out
 _WITHIN = 3.0
-#: shapes of a step, and rows of each at most
-_SHAPES, _ROWS = 48, 100
+#: shapes of a step, and rows drawn of each: by their weights, so that none is drawn to count for
+#: nothing. As many as 100 of 48 shapes, drawn evenly, rank a fifth of the shapes no better and take
+#: 2.6 times as long
+_SHAPES, _ROWS = 32, 32
 #: features are held to so many standard deviations: past what was seen a network is a guess
 _HELD = 6.0
 _RATE, _WARM_UP = 2e-3, 0.1
@@ -46,29 +48,24 @@ def network_of(
 ) -> Network:
     """A network that says ``targets`` of ``features``, [rows, features] for each shape.
 
-    Rows count by ``row_weights`` of their times.
+    Rows count by ``row_weights`` of their times: as often as they are drawn.
     """
     draw = np.random.default_rng(seed)
     rows = np.concatenate(features)
     mean, scale = rows.mean(axis=0), rows.std(axis=0) + 1e-6
     inputs = np.clip((rows - mean) / scale, -_HELD, _HELD).astype(np.float32)
     wanted = np.concatenate(targets).astype(np.float32)
-    weight = np.concatenate([row_weights(t) for t in times_us]).astype(np.float32)
-    ends = np.cumsum([len(t) for t in times_us])
-    starts = ends - [len(t) for t in times_us]
+    counted = [np.cumsum(row_weights(t)) for t in times_us]
+    starts = np.cumsum([0, *(len(t) for t in times_us[:-1])])
     layers = _drawn([rows.shape[1], *hidden, 1], draw)
     adam = _Adam(layers)
-    rates = _rates(epochs * -(-len(ends) // _SHAPES))
+    rates = _rates(epochs * -(-len(starts) // _SHAPES))
     for _ in range(epochs):
-        order = draw.permutation(len(ends))
+        order = draw.permutation(len(starts))
         for first in range(0, len(order), _SHAPES):
             shapes = order[first : first + _SHAPES]
-            some = [_some(starts[s], ends[s], draw) for s in shapes]
-            batch = np.concatenate(some)
-            cuts = np.cumsum([0, *map(len, some[:-1])])
-            adam.descend(
-                _slopes(layers, inputs[batch], wanted[batch], weight[batch], cuts), next(rates)
-            )
+            batch = np.concatenate([starts[s] + _drawn_rows(counted[s], draw) for s in shapes])
+            adam.descend(_slopes(layers, inputs[batch], wanted[batch]), next(rates))
     depth = len(layers) // 2
     # the network takes features as they are: their scaling goes into its first layer
     weights = (layers[0] / scale[:, None], *layers[1:depth])
@@ -81,11 +78,10 @@ def network_of(
     )
 
 
-def _some(start: int, end: int, draw: np.random.Generator) -> NDArray[np.int64]:
-    """The rows of a shape, or as many of them as a step takes."""
-    if end - start <= _ROWS:
-        return np.arange(start, end)
-    return draw.integers(start, end, _ROWS)
+def _drawn_rows(counted: Column, draw: np.random.Generator) -> NDArray[np.int64]:
+    """``_ROWS`` rows of a shape, whose running sum of weights this is, some of them repeatedly."""
+    places = np.searchsorted(counted, draw.random(_ROWS) * counted[-1], side="right")
+    return np.asarray(np.minimum(places, len(counted) - 1), dtype=np.int64)
 
 
 def _drawn(sizes: Sequence[int], draw: np.random.Generator) -> Matrices:
@@ -111,14 +107,8 @@ def _rates(steps: int) -> Iterator[float]:
             yield _RATE * 0.5 * (1 + np.cos(np.pi * (step - warm) / max(steps - warm, 1)))
 
 
-def _slopes(
-    layers: Matrices,
-    inputs: NDArray[np.float32],
-    wanted: NDArray[np.float32],
-    weight: NDArray[np.float32],
-    cuts: NDArray[np.int64],
-) -> Matrices:
-    """Derivatives of the loss by weights, then by biases. ``cuts`` is where each shape begins."""
+def _slopes(layers: Matrices, inputs: NDArray[np.float32], wanted: NDArray[np.float32]) -> Matrices:
+    """Derivatives of the loss by weights, then by biases, for ``_ROWS`` rows of each shape."""
     depth = len(layers) // 2
     weights, biases = layers[:depth], layers[depth:]
     held = [inputs]
@@ -126,12 +116,9 @@ def _slopes(
         values = held[-1] @ matrix
         values += bias
         held.append(values if number == depth - 1 else np.maximum(values, 0))
-    sizes = np.diff(cuts, append=len(inputs))
-    share = weight / np.repeat(np.add.reduceat(weight, cuts), sizes)
-    error = held[-1][:, 0] - wanted
-    within = error - np.repeat(np.add.reduceat(share * error, cuts), sizes)
-    slope = (2 / len(cuts) * share * (error + np.float32(_WITHIN) * within))[:, None]
-    slope = slope.astype(np.float32)
+    error = (held[-1][:, 0] - wanted).reshape(-1, _ROWS)
+    within = error - error.mean(axis=1, keepdims=True)
+    slope = (error + np.float32(_WITHIN) * within).reshape(-1, 1) * np.float32(2 / error.size)
     by_weight: Matrices = []
     by_bias: Matrices = []
     for number in reversed(range(depth)):

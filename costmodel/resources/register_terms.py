@@ -38,8 +38,8 @@ _ARCHITECTURAL = 256
 PHASES: dict[str, tuple[str, ...]] = {
     "loop": (
         "fixed", "held_sums", "fragments", "deep_fragments", "deeper_fragments", "along_k",
-        "widened", "converted", "converted_fnuz", "turned", "pointers", "masks", "loads", "sums_apart",
-        "moved_sums", "descriptors",
+        "widened", "converted", "converted_fnuz", "turned", "pointers", "masks", "loads",
+        "sums_apart", "moved_sums", "descriptors",
     ),
     "store": (
         "fixed", "sums", "stored", "staged", "split", "split_sums", "old_c", "old_integers",
