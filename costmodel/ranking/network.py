@@ -35,14 +35,19 @@ class Network:
     biases: tuple[Matrix, ...]
 
     def predict(self, rows: Matrix) -> NDArray[np.float64]:
-        """One number for each row of [rows, features]."""
+        """One number for each row of [rows, features], or of several such stacked: [..., rows].
+
+        Those of a stack are multiplied each by itself, so that what is said of one does not depend
+        on the others: a product of matrices rounds by how many rows come along.
+        """
         across, biases = self._across
-        values = np.minimum(np.maximum(rows.T, self.low[:, None]), self.high[:, None])
+        turned = rows.swapaxes(-1, -2)
+        values = np.minimum(np.maximum(turned, self.low[:, None]), self.high[:, None])
         for weight, bias in zip(across[:-1], biases[:-1], strict=True):
             values = weight @ values
             values += bias
             np.maximum(values, 0, out=values)
-        said: NDArray[np.float64] = (across[-1] @ values + biases[-1])[0].astype(np.float64)
+        said: NDArray[np.float64] = (across[-1] @ values + biases[-1])[..., 0, :].astype(np.float64)
         return said
 
     @cached_property

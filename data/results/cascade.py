@@ -32,8 +32,8 @@ CHIP, SEED, SHAPES, MOST = load_profile("h200-sxm"), 3, 500, 512
 #: rows that reach the first network, the second, and all
 CASCADES = (
     (512, 512, 512), (256, 512, 512), (SHORTLIST, 512, 512), (128, 512, 512), (96, 512, 512),
-    (256, 24, 12), (SHORTLIST, 24, 12), (SHORTLIST, 24, 8), (SHORTLIST, FOR_SECOND, FOR_ALL),
-    (SHORTLIST, 12, 8), (SHORTLIST, 12, 6), (96, 8, 4),
+    (256, 24, 12), (SHORTLIST, 24, 12), (SHORTLIST, 16, 8), (SHORTLIST, 12, 8),
+    (SHORTLIST, FOR_SECOND, FOR_ALL), (128, FOR_SECOND, FOR_ALL), (96, 8, 4),
 )  # fmt: skip
 Logs = NDArray[np.float64]
 
