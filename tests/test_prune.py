@@ -16,7 +16,7 @@ from costmodel.problem import Gemm
 from costmodel.profile import list_profiles, load_profile
 from costmodel.resources.footprint import footprint, footprint_columns
 from costmodel.space.candidates import candidates
-from costmodel.space.prune import broken_rule, prune
+from costmodel.space.prune import broken_rule, prune, repairs
 
 A100 = load_profile("a100-sxm-80gb")
 H100 = load_profile("h100-sxm")
@@ -71,7 +71,7 @@ for name in ("torch", "triton", "pandas", "scipy", "sklearn"):
 from costmodel.space.candidates import candidates
 from costmodel.problem import Gemm
 from costmodel.profile import list_profiles, load_profile
-from costmodel.space.prune import broken_rule, prune
+from costmodel.space.prune import broken_rule, prune, repairs
 problem, profile = Gemm(4096, 4096, 4096), load_profile("h100-sxm")
 kept, rejections = prune(problem, candidates(problem, profile), profile)
 print(len(kept), len(rejections))
@@ -341,3 +341,21 @@ def test_every_rejected_candidate_of_a_square_problem_has_a_repair(profile):
 def test_a_legal_configuration_has_no_rejection():
     kept, rejections = prune(SQUARE, ConfigTable.of(SMALL), A100)
     assert list(kept) == [SMALL] and list(rejections) == []
+
+
+@pytest.mark.parametrize(
+    ("knobs", "repaired"),
+    [
+        ({"block_m": 100}, {"block_m": 64}),
+        ({"block_m": 8}, {"block_m": 16}),
+        ({"block_k": 8}, {"block_k": 32}),
+        ({"num_warps": 3}, {"num_warps": 2}),
+        ({"load_bits": 7}, {"load_bits": 128}),
+    ],
+)
+def test_a_value_that_is_no_power_of_two_or_too_small_is_repaired(knobs, repaired):
+    problem, chip = Gemm(4096, 4096, 4096), load_profile("h200-sxm")
+    config = KernelConfig("tile", 64, 64, 64, num_warps=4, num_stages=3)
+    with pytest.raises(NoCandidateError):
+        prune(problem, ConfigTable.of(replace(config, **knobs)), chip)
+    assert replace(config, **repaired) in repairs(problem, replace(config, **knobs), chip)

@@ -193,6 +193,7 @@ def test_packed_copies_16_bits_alone(problem):
         (COLUMN, {"block_m": 32}, "matvec"),
         (COLUMN, {"block_m": 32, "num_warps": 8}, None),
         (COLUMN, {"block_m": 3}, "power_of_two"),
+        (COLUMN, {"load_bits": 7}, "power_of_two"),
         (COLUMN, {"split_k": 2}, "split_k"),
         (COLUMN, {"epilogue_parts": 2}, "epilogue_parts"),
         (replace(COLUMN, batch=3), {}, None),

@@ -76,7 +76,8 @@ def _power_of_two(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -
     knobs = (table.block_m, table.block_n, table.num_warps)
     odd = np.maximum.reduce([np.where(k & (k - 1), k, 0) for k in knobs])
     odd = np.where(is_specialized(table), 0, odd)
-    return np.maximum(odd, np.where(table.block_k & (table.block_k - 1), table.block_k, 0)), 0
+    also = (table.block_k, np.maximum(table.load_bits, 0))
+    return np.maximum.reduce([odd, *(np.where(k & (k - 1), k, 0) for k in also)]), 0
 
 
 def _smallest_dot(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
@@ -190,7 +191,7 @@ def _split(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Need:
 
 SHARED_MEMORY = Rule("shared_memory", "bytes", "shared memory a block", _shared_memory)
 RULES: tuple[Rule, ...] = (
-    Rule("power_of_two", "", "blocks and warps are powers of two", _power_of_two),
+    Rule("power_of_two", "", "blocks, warps and load widths are powers of two", _power_of_two),
     Rule("smallest_dot", "elements short", "the least block that tl.dot takes", _smallest_dot),
     Rule("warp_groups", "", "no warp groups or runs of columns make this tile", _warp_groups),
     Rule("packed", "", "only 16-bit operands are copied into aligned rows", _packed),

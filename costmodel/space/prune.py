@@ -158,23 +158,30 @@ def broken_rule(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -
     return None
 
 
+def _power_below(value: int) -> int:
+    return 1 << (value - 1).bit_length() - 1
+
+
 #: knobs that may be lowered to repair a configuration, with the next smaller value
 _LOWER: dict[str, Callable[[int], int]] = {
     "num_stages": lambda v: v - 1,
-    "block_n": lambda v: v // 2,
-    "block_m": lambda v: v // 2,
-    "block_k": lambda v: v // 2,
-    "num_warps": lambda v: v // 2,
+    "block_n": _power_below,
+    "block_m": _power_below,
+    "block_k": _power_below,
+    "num_warps": _power_below,
     "split_k": lambda v: v // 2,
     "epilogue_parts": lambda v: v - 1,
 }
+#: the least blocks that any chip's ``tl.dot`` takes of all types
+_RAISED = {"block_m": 16, "block_n": 16, "block_k": 32}
 
 
 def repairs(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -> list[KernelConfig]:
     """One-knob repairs: for each knob, the largest smaller value that is legal.
 
-    More epilogue parts and template "tile" are tried too, and the knobs that the chip has. Every
-    repair returned passes ``prune``; an already legal configuration has none.
+    A block too small for ``tl.dot`` is raised, and a load width set to the usual one. More epilogue
+    parts and template "tile" are tried too, and the knobs that the chip has. Every repair returned
+    passes ``prune``; an already legal configuration has none.
     """
     if broken_rule(problem, config, profile) is None:
         return []
@@ -188,6 +195,8 @@ def repairs(problem: Gemm, config: KernelConfig, profile: HardwareProfile) -> li
                 found.append(trial)
                 break
     others: list[dict[str, Any]] = [
+        *({knob: least} for knob, least in _RAISED.items() if getattr(config, knob) < least),
+        {"load_bits": config.load_bits and 128},
         {"epilogue_parts": 2},
         {"template": "tile", "epilogue_parts": 1, "split_k": 1},
     ]
