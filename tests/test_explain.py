@@ -14,6 +14,7 @@ from costmodel.explain.layers import us
 from costmodel.explain.report import report
 from costmodel.physics.estimate import estimate
 from costmodel.predict import predict_best
+from costmodel.profile import load_profile
 
 CHIP = "h200-sxm"  # 132 SMs, 989.4 TFLOPS in fp16, copies at 4300 GB/s, launch floor 2.7 us
 TILE = KernelConfig("tile", 128, 128, 64, num_warps=8, num_stages=4)
@@ -145,6 +146,16 @@ def test_fp32_without_rounding_has_no_matrix_instruction():
     found = explained((1024, 1024, 1024), small, dtype="fp32", precision="ieee")
     assert "67 TFLOPS" in found["slow_instruction"].evidence
     assert "tf32" in found["slow_instruction"].remedy
+
+
+def test_a_chip_whose_matrix_unit_triton_leaves_alone_is_said_to_multiply_slowly():
+    t4 = load_profile("t4")
+    small = KernelConfig("tile", 64, 64, 16, num_warps=4, num_stages=2)
+    found = explained((4096, 4096, 4096), small, t4)["slow_instruction"]
+    # 8.1 TFLOPS of fp32 beside 65 of fp16
+    assert "12% of the peak of 65 TFLOPS" in found.evidence and "block_k" in found.remedy
+    # one row reads the weights in 105 us, and multiplies in 4
+    assert "slow_instruction" not in explained((1, 4096, 4096), small, t4)
 
 
 def test_the_parts_of_the_time_add_up_to_the_estimate():

@@ -116,6 +116,23 @@ def test_the_table_in_the_docs_is_that_of_the_rows():
     assert fixed(page) == fixed(fresh)
 
 
+def test_the_page_tells_the_rows_without_a_matrix_unit(rows):
+    page = (Path(__file__).parent.parent / "docs" / "compiler.md").read_text("utf-8")
+    compiled = [json.loads(e["key"]) + [e["spill"]] for e in read_results(ROWS) if "spill" in e]
+    fp16 = [spill for target, problem, _, spill in compiled
+            if target == "sm_75" and problem["dtype"] == "fp16"]  # fmt: skip
+    assert f"({sum(s > 64 for s in fp16)} of {len(fp16)} fp16 rows spill" in page
+    plain = sample(read_results(CANDIDATES))
+    spilling = plain.targets[plain.spilling]
+    told = f"{len(spilling)} spill, {np.sum(spilling == 'sm_75')} of them on sm_75"
+    assert f"Of {len(plain)} candidates" in page and told in page
+    without = figures(
+        rows[np.char.startswith(rows.targets, "sm_") & (rows.targets != "sm_75")], coefficients()
+    )
+    assert f"without sm_75 | {without.compiled:,} | {without.spilling}" in page
+    assert f"{without.recall:.3f} | {without.precision:.3f}" in page
+
+
 @pytest.mark.parametrize(("chip", "number"), [(A100, 80), (H200, 90)])
 def test_a_plain_kernel_that_is_not_ours_takes_about_as_many(chip, number):
     path = Path(__file__).parent / "data" / f"plain_gemm_sm{number}.csv"

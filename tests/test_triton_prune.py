@@ -367,7 +367,21 @@ with compiling_for(cm.load_profile(CHIP)):
     tuner.prune_configs({"grid": (1,), "warmup": False})
     pruned = len(plain_gemm.device_caches[0][0])
 others = len(at_once - {threading.get_ident()})
-print(json.dumps({"held": held, "threads": others, "pruned": pruned}))
+
+
+def interrupted(**_):
+    raise KeyboardInterrupt
+
+
+plain_gemm.device_caches.clear()
+triton.knobs.runtime.jit_post_compile_hook = interrupted
+with compiling_for(cm.load_profile(CHIP)):
+    try:
+        compile_together(plain_gemm, FITTING, arguments, {"grid": (1,)})
+    except KeyboardInterrupt:
+        pass
+mode = triton.runtime._async_compile.active_mode.get()
+print(json.dumps({"held": held, "threads": others, "pruned": pruned, "mode": mode and str(mode)}))
 """
 
 
@@ -376,11 +390,45 @@ def test_kernels_to_measure_are_compiled_on_other_threads_and_one_that_fails_is_
     environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", COMPILED_TOGETHER], cwd=os.path.dirname(__file__),
-        env=environment, capture_output=True, text=True,
+        env=environment, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
+    assert found["mode"] is None  # a hook that raised leaves nothing behind
     assert found["held"] == len(FITTING) and found["threads"] >= 1 and found["pruned"] == 2
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """The configurations of each call that would compile some together."""
+    import costmodel.dropin.together as together
+
+    calls = []
+    monkeypatch.setattr(together, "compile_together", lambda kernel, some, *_: calls.append(some))
+    return calls
+
+
+def test_what_is_measured_is_compiled_together_and_nothing_else(compiled):
+    kernel = tuned([*TOO_BIG, *FITTING], Bench(), top_k=3)
+    multiply(kernel)
+    assert compiled == [list(kernel.configs_timings)] and len(compiled[0]) == 3
+    kernel.warmup(*call(64, 64, 64).values(), grid=(1,))
+    assert len(compiled) == 1
+
+
+def test_a_tuner_that_keeps_its_results_on_disk_compiles_nothing_ahead(compiled):
+    kernel = tuned(FITTING, Bench(), top_k=3)
+    kernel.cache_results = True
+    kernel.nargs = call(64, 64, 64)
+    assert len(kernel.prune_configs({"warmup": False})) == 3 and compiled == []
+
+
+def test_what_the_log_knows_is_not_compiled(compiled):
+    options = {"top_k": 6, "profile": CHIP}
+    multiply(cm.autotune(FITTING[:4], **options, do_bench=Bench())(plain_gemm))
+    multiply(cm.autotune(FITTING, **options, do_bench=Bench())(plain_gemm))
+    assert [len(some) for some in compiled] == [4, 2]
+    assert set(compiled[1]) == set(FITTING[4:])
 
 
 # --- FlagGems ------------------------------------------------------------------------------
@@ -405,7 +453,7 @@ def lib_tuner(monkeypatch):
     return LibTuner
 
 
-def test_flag_gems_takes_our_ranking_as_a_policy(lib_tuner):
+def test_flag_gems_takes_our_ranking_as_a_policy(lib_tuner, compiled):
     from costmodel.dropin.flag_gems import register_policy
 
     register_policy(profile=CHIP, top_k=2)
@@ -421,7 +469,8 @@ def test_flag_gems_takes_our_ranking_as_a_policy(lib_tuner):
     arguments = tuple(
         call(512, 512, 512)[name] for name in ("a_ptr", "b_ptr", "c_ptr", "M", "N", "K")
     )
-    best, timings = tuner.policy(bench, iter(FITTING), arguments, {})
+    best, timings = tuner.policy(bench, iter(FITTING), arguments, {"warmup": False})
+    assert compiled == [list(timings)]
     assert list(timings) == timed == Pruner(2, CHIP).choose(FITTING, call(512, 512, 512))
     assert best == timed[0]
     best, timings = tuner.policy(bench, [*TOO_BIG, FITTING[0]], arguments, {})

@@ -142,8 +142,10 @@ def _taken(rows: Sample) -> dict[str, dict[str, float]]:
 
 def _bounded(rows: Sample, least: Array, most: Array, weight: Array) -> dict[str, dict[str, float]]:
     """Coefficients for which the larger phase lies between ``least`` and ``most``, near enough."""
-    phases = [np.stack([rows.terms[t] for t in names], axis=1) for names in PHASES.values()]
-    lowest = _lowest(MatrixUnit(rows.unit[0]))
+    # a term that none of these rows has would only lead the solver to another corner
+    terms = {phase: [t for t in names if rows.terms[t].any()] for phase, names in PHASES.items()}
+    phases = [np.stack([rows.terms[t] for t in names], axis=1) for names in terms.values()]
+    lowest = _lowest(MatrixUnit(rows.unit[0]), terms)
     store_extras = rows.terms["split_sums"] + rows.terms["old_c"] > 0
     best, best_cost = [np.zeros(p.shape[1]) for p in phases], np.inf
     for start in (store_extras.astype(int), np.zeros(len(rows), dtype=int)):
@@ -158,14 +160,14 @@ def _bounded(rows: Sample, least: Array, most: Array, weight: Array) -> dict[str
                 break
     return {
         phase: {t: round(float(x), 3) for t, x in zip(names, values, strict=True) if x > 5e-4}
-        for (phase, names), values in zip(PHASES.items(), best, strict=True)
+        for (phase, names), values in zip(terms.items(), best, strict=True)
     }
 
 
-def _lowest(kind: MatrixUnit) -> Array:
+def _lowest(kind: MatrixUnit, terms: dict[str, list[str]]) -> Array:
     """Least coefficients of all phases: a sum takes a register; tcgen05's come in pieces."""
     whole = () if kind == MatrixUnit.TCGEN05 else ("sums", "held_sums")
-    return np.array([float(term in whole) for names in PHASES.values() for term in names])
+    return np.array([float(term in whole) for names in terms.values() for term in names])
 
 
 def _programme(

@@ -119,9 +119,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=300, help="configurations a target")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--targets", nargs="*", default=list(TARGETS), choices=list(TARGETS))
     parser.add_argument(
-        "--registers-of", nargs="*", default=list(REGISTER_TARGETS), choices=list(REGISTER_TARGETS)
+        "--targets", nargs="*", default=list(REGISTER_TARGETS), choices=list(REGISTER_TARGETS)
     )
     parser.add_argument("--folder", type=Path, default=Path("data/compiler"))
     parser.add_argument("--table", type=Path, default=Path("docs/compiler-table.md"))
@@ -130,7 +129,8 @@ def main() -> None:
     options = parser.parse_args()
     results = options.folder / f"survey_triton-{triton.__version__}.jsonl"
     for part in (draws, own_draws):
-        wanted = [d for t in options.targets for d in part(t, options.count, options.seed)]
+        shared = [target for target in options.targets if target in TARGETS]
+        wanted = [d for t in shared for d in part(t, options.count, options.seed)]
         _report(survey(wanted, results))
     text = table(compare(read_results(results), triton.__version__), triton.__version__)
     options.table.write_text(text, encoding="utf-8")
@@ -140,7 +140,7 @@ def main() -> None:
     results = options.folder / f"registers_triton-{triton.__version__}.jsonl"
     plain = options.folder / f"candidate_registers_triton-{triton.__version__}.jsonl"
     for kind, path in ((all_register_draws, results), (candidate_draws, plain)):
-        wanted = [d for t in options.registers_of for d in kind(t)]
+        wanted = [d for t in options.targets for d in kind(t)]
         _report(survey(wanted, path, full=True))
     text = registers_table(results, plain, triton.__version__)
     options.registers.write_text(text, encoding="utf-8")

@@ -14,7 +14,7 @@ from typing import Any
 from costmodel.config import KernelConfig
 from costmodel.dropin.knob_names import KNOB_NAMES, mapping_of
 from costmodel.dropin.pruner import ProblemOf, Pruner
-from costmodel.dropin.together import compile_together
+from costmodel.dropin.together import compile_for_tuner
 from costmodel.errors import ConfigError, CostModelError
 from costmodel.paths import user_dir
 from costmodel.problem import Gemm
@@ -117,15 +117,20 @@ def _tuner_class() -> Any:
 
         def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
             chosen: list[Any] = super().prune_configs(kwargs)
-            unknown = [config for config in chosen if self._recalled(config, kwargs) is None]
-            compile_together(self.fn, unknown, self.nargs.values(), kwargs)
+            problem = self._problem(kwargs)
+            unknown = [config for config in chosen if self._recalled(problem, config) is None]
+            compile_for_tuner(self, unknown, self.nargs.values(), kwargs)
             return chosen
 
-        def _recalled(self, config: Any, meta: Mapping[str, Any]) -> float | None:
+        def _bench(self, *args: Any, config: Any, **meta: Any) -> Any:
             problem = self._problem(meta)
-            if problem is None:
-                return None
-            return self.memory.recall(problem, self.pruner.config_of(config), config)
+            known = self._recalled(problem, config)
+            if known is not None:
+                return [known] * 3
+            times = super()._bench(*args, config=config, **meta)
+            if problem is not None:
+                self.memory.remember(problem, self.pruner.config_of(config), config, times)
+            return times
 
         def _problem(self, meta: Mapping[str, Any]) -> Gemm | None:
             """None for a kernel that is no GEMM of ours: there is nothing to remember it by."""
@@ -134,15 +139,10 @@ def _tuner_class() -> Any:
             except CostModelError:
                 return None
 
-        def _bench(self, *args: Any, config: Any, **meta: Any) -> Any:
-            known = self._recalled(config, meta)
-            if known is not None:
-                return [known] * 3
-            times = super()._bench(*args, config=config, **meta)
-            problem = self._problem(meta)
-            if problem is not None:
-                self.memory.remember(problem, self.pruner.config_of(config), config, times)
-            return times
+        def _recalled(self, problem: Gemm | None, config: Any) -> float | None:
+            if problem is None:
+                return None
+            return self.memory.recall(problem, self.pruner.config_of(config), config)
 
     return RankedAutotuner
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from costmodel.dropin.pruner import ProblemOf, Pruner
-from costmodel.dropin.together import compile_together
+from costmodel.dropin.together import compile_for_tuner
 from costmodel.errors import UnsupportedError
 from costmodel.profile import HardwareProfile
 
@@ -53,7 +53,7 @@ def register_policy(
             chosen = pruner.choose(list(configs), named)
             if len(chosen) == 1:  # nothing to compare it with
                 return chosen[0], {chosen[0]: [math.nan] * 3}
-            compile_together(self.fn, chosen, args, kwargs)
+            compile_for_tuner(self, chosen, args, kwargs)
             timings = {config: fn(config) for config in chosen}
             return min(timings, key=lambda config: timings[config]), timings
 

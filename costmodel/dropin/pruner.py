@@ -10,7 +10,7 @@ from typing import Any
 
 from costmodel.config import KNOBS, TEMPLATES, ConfigTable, KernelConfig
 from costmodel.dropin.knob_names import config_of_parameters
-from costmodel.dropin.together import compile_together
+from costmodel.dropin.together import compile_for_tuner
 from costmodel.dropin.triton_args import problem_of_call
 from costmodel.errors import CostModelError, NoCandidateError, unknown_name
 from costmodel.measure.tune import survivors
@@ -90,9 +90,8 @@ class Pruner:
         tuner = _tuner_above(sys._getframe(1))
         if tuner is not None:
             _skip_benchmark(tuner, alone=len(chosen) == 1)
-            # a tuner that keeps its results on disk asks us before it looks there
-            if self.together and not getattr(tuner, "cache_results", False):
-                compile_together(tuner.fn, chosen, named_args.values(), more)
+            if self.together:
+                compile_for_tuner(tuner, chosen, (named_args or {}).values(), more)
         return chosen
 
     def choose(self, configs: Sequence[Any], arguments: Mapping[str, Any]) -> list[Any]:

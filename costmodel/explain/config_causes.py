@@ -29,21 +29,28 @@ def slow_instruction(case: Case) -> Iterator[Cause]:
     unit = MatrixUnit(int(case.physics.unit[0]))
     if unit is MatrixUnit.NONE:
         # "matvec" has nothing to multiply twice: no matrix unit would help it
-        if case.profile.mma and case.problem.dtype == "fp32" and case.config.template != "matvec":
+        if case.config.template == "matvec":
+            return
+        if case.profile.mma and case.problem.dtype == "fp32":
             yield Cause(
                 "slow_instruction",
                 f"fp32 in 'ieee' has no matrix instruction: the peak is "
                 f"{peak_of(case.problem, case.profile):.0f} TFLOPS",
                 "precision='tf32', or 'tf32x3' for nearly fp32's accuracy",
             )
-        elif not case.profile.mma and share < INSTRUCTION_SHARE:
+        elif (
+            case.profile.backend == "cuda"
+            and share < INSTRUCTION_SHARE
+            and roof.compute_us / share > roof.memory_us
+        ):
             yield Cause(
                 "slow_instruction",
-                f"Triton compiles for this chip without its matrix unit: multiply-adds of fp32 "
-                f"reach {share:.0%} of the peak of {peak_of(case.problem, case.profile):.3g} "
-                f"TFLOPS, {roof.compute_us / share:.0f} us for this product",
-                "the vendor's library, which does use it; of configurations, those with a short "
-                "block_k, whose operands fit a thread's registers",
+                f"Triton compiles for {case.profile.name} without a matrix instruction: "
+                f"multiply-adds of fp32 reach {share:.0%} of the peak of "
+                f"{peak_of(case.problem, case.profile):.3g} TFLOPS, {roof.compute_us:.0f} us of "
+                f"arithmetic become {roof.compute_us / share:.0f} us",
+                "the vendor's library, which uses the matrix unit; of configurations, those with "
+                "a short block_k, whose operands fit a thread's registers",
             )
         return
     # where memory takes longer anyway, the instruction's rate is not what holds the shape back

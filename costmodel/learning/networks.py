@@ -24,8 +24,7 @@ EPOCHS = 60
 #: how often an error counts once its shape's mean is taken out
 _WITHIN = 3.0
 #: shapes of a step, and rows drawn of each: by their weights, so that none is drawn to count for
-#: nothing. As many as 100 of 48 shapes, drawn evenly, rank a fifth of the shapes no better and take
-#: 2.6 times as long
+#: nothing
 _SHAPES, _ROWS = 32, 32
 #: features are held to so many standard deviations: past what was seen a network is a guess
 _HELD = 6.0

@@ -60,8 +60,8 @@ def register_terms(
       ``deeper_fragments``: of the next four
     - ``along_k``: fragments of operands contiguous along K, where no matrix unit takes them:
       vectors from shared memory then hold several steps
-    - ``widened``: a whole step of 16-bit operands as fp32, where no matrix unit takes them: ptxas
-      loads and converts all of it before the first product
+    - ``widened``: a whole step as fp32 of operands that are 16 bits wide, or become so, where no
+      matrix unit takes them: ptxas loads and converts all of it before the first product
     - ``converted``: fragments of types that are widened to fp16 first; ``converted_fnuz``: a whole
       step's, where a chip without 8-bit floats tells their zero and NaN apart one by one
     - ``turned``: a step of the operands that the matrix unit takes along K alone and that lie the
@@ -164,12 +164,13 @@ def _turns(unit: Whole, element_bytes: int) -> NDArray[np.bool_]:
 
 
 def _widened(problem: Gemm, table: ConfigTable, profile: HardwareProfile) -> Column:
-    """Elements of both operands that a thread's own multiply-adds take in one step.
+    """Elements of both operands that a thread's own multiply-adds take in one step, where these
+    are widened to fp32: 0 for operands that are fp32 or integers already.
 
     Triton's layout of a dot without a matrix unit (convert-triton-to-tritongpu): 4x4 of a tile a
     thread, 2x2 or 1 of a small one; lanes, then warps, are dealt along N before M.
     """
-    if problem.element_bytes != 2:
+    if compute_dtype(problem, profile) not in ("fp16", "bf16"):
         return np.zeros(len(table))
     block_m, block_n = kernel_blocks(table)
     warps = np.maximum(table.num_warps, 1)
