@@ -149,6 +149,10 @@ def why_kept(step: Step, tried: int, slower: float | None) -> str:
     return f"nothing gained, the best of {tried} tried took {slower:+.1%} time"
 
 
+#: columns of a row that say by what a ladder was measured, and when
+_SOFTWARE = ("device_name", "driver", "torch", "triton", "timestamp")
+
+
 @dataclass(frozen=True)
 class Rung:
     """One step's outcome: what was chosen, its time in us, and how it was chosen.
@@ -266,5 +270,6 @@ class Ladder:
             "vendor_error": self.vendor_error,
             "vendor_kernels": None if self.vendor is None else self.vendor.as_dict(),
             "measured": len(self.rows),
+            "software": {name: self.rows[0][name] for name in _SOFTWARE} if self.rows else {},
             "rungs": self.figures(),
         }
