@@ -113,9 +113,9 @@ def collect(
     from costmodel.shapes import read_shapes
 
     _check_options(winners, have, ranked, unpruned, configs, kernels, draws)
-    chip = resolve_profile(profile)
     if scheduler is None:
         require_gpu()
+    chip = resolve_profile(profile)
     if units is not None:
         if cluster or scheduler is not None:
             raise typer.BadParameter("a slice is measured on one GPU, without a cluster")
