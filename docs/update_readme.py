@@ -58,7 +58,7 @@ WORDS = {
         "median, and the 90 % interval holds {coverage:.0%}. Against cuBLAS on the same shapes, "
         "ratios capped at 1.5: the best measured configuration {best:.3f} (worst {best_min:.3f}), "
         "the first choice {first:.3f} (worst {first_min:.3f}).",
-        "families": "In an earlier fit of a smaller model, with a shape's whole family (decode, "
+        "families": "With a shape's whole family (decode, "
         "odd, long K, ...; {families} of them, "
         "{problems} shapes) left out of the fit, the first choice reaches {one[0]:.3f} (worst "
         "{one[1]:.3f}), the best of 3 {three[0]:.3f} ({three[1]:.3f}), of 8 {eight[0]:.3f} "
@@ -81,7 +81,7 @@ WORDS = {
         "{recall:.0%};预测时间的相对误差中位数 {error:.1%},90 % 区间覆盖 {coverage:.0%}。与 cuBLAS "
         "相比(比值以 1.5 封顶):测得的最好配置 {best:.3f}(最差 {best_min:.3f}),首选 "
         "{first:.3f}(最差 {first_min:.3f})。",
-        "families": "较小的早期模型:若训练时去掉该形状所属的整个类别"
+        "families": "若训练时去掉该形状所属的整个类别"
         "(decode、odd、long K 等 {families} 类,"
         "{problems} 个形状),首选为 {one[0]:.3f}(最差 {one[1]:.3f}),前 3 个中最好 {three[0]:.3f}"
         "({three[1]:.3f}),前 8 个 {eight[0]:.3f}({eight[1]:.3f});用全部数据训练时首选为 {full:.3f}"
