@@ -1,6 +1,7 @@
 """Does a model carry over to a chip that it never saw? Slices of one GPU are such chips.
 
-    python data/results/transfer.py [FOLDER] --runs ROWS ... [--calibrated OVERLAYS]
+    python data/results/transfer.py [FOLDER] --runs ROWS ...
+    python data/results/transfer.py [FOLDER] --calibrated data/results --added
 
 Of each slice left out, on shapes held out besides, among the configurations that were measured on
 it and on the chip whose choice is reused: the share of the best that is reached by
@@ -11,8 +12,10 @@ it and on the chip whose choice is reused: the share of the best that is reached
 - ``model+N``: the same with N runs of this slice added, drawn from shapes that are not held out.
 
 Writes ``transfer_<chip>.json``. ``--runs`` names the shards that ``slices.py`` writes: rows of two
-slices or more, as ``data/runs``, the default, holds. ``--calibrated`` names a folder of
-overlays by profile (``slices.py`` writes these too), whose figures then count.
+slices or more, as ``data/runs``, the default, holds. ``--calibrated`` names a folder of overlays
+by profile (``slices.py`` writes these) or of readings (``calibration_<profile>.json``), whose
+figures then count; it writes ``transfer_calibrated_<chip>.json``. ``--added`` without numbers
+leaves the last of the ways out, which are most of the fits.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from costmodel.learning.shares import shares_of, summary
 from costmodel.learning.split import heldout_shapes, training_groups
 from costmodel.learning.train import fit
 from costmodel.physics.estimate import estimate_columns
-from costmodel.profile import load_profile
+from costmodel.profile import load_profile, write_overlay
 from costmodel.profile.derive import part_named
 from costmodel.ranking.ranker import Ranker
 from costmodel.records.groups import Group, groups_of
@@ -196,6 +199,11 @@ def use_overlays(folder: Path) -> None:
     (home / "profiles").mkdir()
     for overlay in folder.glob("*.toml"):
         shutil.copy(overlay, home / "profiles")
+    for readings in folder.glob("calibration_*-*.json"):
+        told = json.loads(readings.read_text(encoding="utf-8"))
+        if "figures" in told:
+            path = home / "profiles" / f"{readings.stem.partition('_')[2]}.toml"
+            write_overlay(path, told["base"], told["figures"], told["provenance"])
     os.environ["COSTMODEL_HOME"] = str(home)
 
 
@@ -206,12 +214,16 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, nargs="+", help="logs or shards; the shipped runs")
     parser.add_argument("--calibrated", type=Path, help="folder of overlays by profile")
     parser.add_argument("--left-out", nargs="+", help="slices to leave out; the file keeps others")
+    parser.add_argument("--added", type=int, nargs="*", default=ADDED, help="runs to add")
     options = parser.parse_args()
     if options.calibrated:
         use_overlays(options.calibrated)
     frame = read_runs(options.runs) if options.runs else packaged_runs()
     try:
-        table = transferred(groups_of(frame), training_groups(frame), left_out=options.left_out)
+        table = transferred(
+            groups_of(frame), training_groups(frame), added=options.added,
+            left_out=options.left_out,
+        )  # fmt: skip
     except RecordError as error:
         raise SystemExit(f"transfer.py: {error}") from None
     facts = {
@@ -226,7 +238,8 @@ def main() -> None:
         "runs": facts | {"rows": len(frame)},
     }
     options.folder.mkdir(parents=True, exist_ok=True)
-    path = options.folder / f"transfer_{CHIP}.json"
+    kind = "transfer_calibrated" if options.calibrated else "transfer"
+    path = options.folder / f"{kind}_{CHIP}.json"
     if options.left_out and path.exists():
         before = json.loads(path.read_text(encoding="utf-8"))
         if before | {"slices": {}} == found | {"slices": {}}:
