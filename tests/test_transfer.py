@@ -37,6 +37,7 @@ DEVICES = ("h200-sxm", "h200-sxm-80-units", "h200-sxm-32-units")
 HELD = [s.problem for s in read_shapes("heldout") if s.problem.dtype == "fp16"][4:8]
 LEARNED = [Gemm(1536, 1792, 1280), Gemm(800, 2304, 640), Gemm(3100, 700, 900)]
 CONFIGS = 24
+MADE_UP = dict.fromkeys(("device", "versions", "date", "command"), "made up for a test")
 
 
 @pytest.fixture(autouse=True)
@@ -168,20 +169,23 @@ def test_the_table_is_printed_and_written(tmp_path, monkeypatch, capsys):
     shards = sorted(map(str, tmp_path.glob("made-*.parquet")))
     write_overlay(
         tmp_path / "h200-sxm-80-units.toml", "h200-sxm-80-units", {"copy_bandwidth_gb_s": 3665.0},
-        dict.fromkeys(("device", "versions", "date", "command"), "made up for a test"),
+        MADE_UP,
     )  # fmt: skip
+    told = {"base": "h200-sxm", "figures": {"copy_bandwidth_gb_s": 4321.0}, "provenance": MADE_UP}
+    (tmp_path / "calibration_h200-sxm.json").write_text(json.dumps(told))
     command = ["transfer.py", str(out), "--calibrated", str(tmp_path), "--runs", *shards]
     monkeypatch.setattr(sys, "argv", command)
     TRANSFER["main"]()
-    found = json.loads((out / "transfer_h200-sxm.json").read_text())
+    found = json.loads((out / "transfer_calibrated_h200-sxm.json").read_text())
     assert found["profiles"] == "calibrated" and found["runs"]["torch"] == ["2.11.0"]
     part = found["slices"]["h200-sxm-80-units"]
     assert (part["units"], part["shapes"], part["reused_from"]) == (80, 4, "h200-sxm")
     printed = capsys.readouterr().out
     assert f"{part['ways']['reused']['top1']['geomean']:.3f}" in printed
-    # the overlay's figure counts while the script runs
+    # the overlay's figure and that of the readings count while the script runs
     assert os.environ["COSTMODEL_HOME"] != str(tmp_path / "home")
     assert load_profile("h200-sxm-80-units").copy_bandwidth_gb_s == 3665.0
+    assert load_profile("h200-sxm").copy_bandwidth_gb_s == 4321.0
 
 
 def test_rows_of_one_device_are_refused_with_what_is_needed(tmp_path, monkeypatch):
