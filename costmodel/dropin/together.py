@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-#: a compilation takes some hundred megabytes
+#: by hand: each compilation takes memory of its own
 _MOST_THREADS = 16
 
 

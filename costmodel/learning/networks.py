@@ -23,8 +23,8 @@ HIDDEN = ((64, 64, 64), (256, 256, 256), (256, 256, 256), (256, 256, 256))
 EPOCHS = 60
 #: how often an error counts once its shape's mean is taken out
 _WITHIN = 3.0
-#: shapes of a step, and rows drawn of each: by their weights, so that none is drawn to count for
-#: nothing
+#: shapes of a step, and rows drawn of each, by hand: drawn by their weights, so that none is drawn
+#: to count for nothing
 _SHAPES, _ROWS = 32, 32
 #: features are held to so many standard deviations: past what was seen a network is a guess
 _HELD = 6.0
